@@ -1,0 +1,43 @@
+# Both commands set up .venv by themselves from Python 3.11 and the package registry; nothing else needs to be installed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test lint typecheck unit bench-client clean
+
+run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
+	$(BIN)/harness run workloads/mixed.yaml --quick
+
+test: $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+typecheck: $(VENV)/test.stamp
+	$(BIN)/mypy
+
+unit: $(VENV)/test.stamp
+	$(BIN)/harness models pull smollm2-135m
+	$(BIN)/python -m pytest
+
+bench-client: $(VENV)/test.stamp  ## what the streaming client carries, against httpx, aiohttp and openai in the same run
+	$(BIN)/python -m bench.client
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[llamacpp]'
+	touch $@
+
+$(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[llamacpp,builtin,dev]'
+	touch $@ $(VENV)/run.stamp
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no python3 found; install Python 3.11 and call make again, or make PYTHON=/path/to/python3.11"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; call make PYTHON=/path/to/python3.11"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,1 @@
+"""Reads a run folder and turns counts into figures."""

@@ -1,0 +1,121 @@
+"""The figures of one run as polars frames: what analysis hands to reports, column by column.
+
+Times are seconds (suffix ``_s``) or milliseconds (``_ms``); unknown is null, never 0. Every name stands in ``harness/columns.py``.
+A frame with no rows still has its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+CELL = ("workload", "arm", "concurrency", "repeat")
+
+STEPS = (
+    *CELL, "attempt", "phase", "instance", "task_id", "step_index", "kind", "language", "steady",
+    "due_s", "sent_s", "first_token_s", "end_s",  # since the first step of the cell was due
+    "late_ms", "ttft_s", "tpot_ms", "step_latency_s", "tool_wait_s", "max_tokens", "prompt_tokens", "cached_tokens", "output_tokens",
+    "decode_passes", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_rate",
+    "tokens_per_pass", "spec_source", "finish_reason", "chunks", "repetitive", "output_sha256", "error_kind", "error_message",
+)  # fmt: skip
+TASKS = (
+    *CELL, "phase", "instance", "task_id", "language", "steady", "ok", "steps", "task_time_s", "task_time_no_wait_s", "output_tokens",
+)  # fmt: skip
+CELLS = (
+    *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
+    "output_tokens_per_s", "output_tokens_per_s_whole", "tasks_per_hour", "tasks_per_hour_whole", "requests_in_flight",
+    "late_p99_ms", "cache_policy", "cached_share", "num_draft_tokens", "num_accepted_tokens", "server_num_drafts",
+    "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match",
+)  # fmt: skip
+SUMMARY = (
+    "workload", "arm", "concurrency", "n_tasks", "n_steps", "n_steps_failed", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms",
+    "step_latency_p50_s", "step_latency_p90_s", "task_time_mean_s", "task_time_p50_s", "task_time_p90_s", "task_time_no_wait_mean_s",
+    "output_tokens_per_s", "tasks_per_hour", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
+    "speed_up", "speed_up_low", "speed_up_high", "identical_share", "slo_attainment",
+)  # fmt: skip
+ACCEPTANCE = (  # kind, language and concurrency are null in rows that pool over them
+    "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_draft_tokens",
+    "num_accepted_tokens", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
+    "output_tokens", "ttft_p50_s", "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "identical_share",
+)  # fmt: skip
+SURVIVAL = (
+    "workload",
+    "arm",
+    "kind",
+    "language",
+    "position",
+    "num_drafts",
+    "survival",
+)  # position from 1; kind, language null: all
+SPEED_UP = (  # of task time, arm against baseline, paired by task; window is "steady" or "whole"
+    "workload", "arm", "concurrency", "window", "n_tasks", "speed_up", "speed_up_low", "speed_up_high",
+    "speed_up_no_wait", "speed_up_no_wait_low", "speed_up_no_wait_high",
+)  # fmt: skip
+BREAK_EVEN = (  # side: crossed | above | below | unknown; break_even null unless crossed
+    "workload", "arm", "break_even", "break_even_low", "break_even_high", "side", "lowest_concurrency", "highest_concurrency", "n_tasks",
+)  # fmt: skip
+LOSSLESS = (  # against the baseline's output of the same step, temperature 0
+    "workload", "arm", "concurrency", "n_steps", "n_identical", "identical_share", "first_difference_token_min",
+    "first_difference_token_p50", "example_step",
+)  # fmt: skip
+SLO = ("workload", "arm", "concurrency", "objective", "limit", "observed", "n", "attained_share", "met")
+THRESHOLDS = ("workload", "arm", "threshold", "observed", "met")
+
+Severity = Literal["note", "warning", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A reason to trust a figure less; ``code`` selects the text in ``reports/texts``, ``values`` fills it."""
+
+    code: str
+    severity: Severity
+    workload: str | None
+    arm: str | None
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the run says of one arm on one workload (``workload`` is ``None`` for all workloads pooled).
+
+    ``side`` is crossed (break-even inside the measured range), above (still faster at the highest concurrency), below (slower
+    already at the lowest) or unknown. ``speed_up_first`` and ``speed_up_last`` are (estimate, low, high) at the lowest and
+    highest measured concurrency, ``None`` where there is no estimate.
+    """
+
+    workload: str | None
+    arm: str
+    side: Literal["crossed", "above", "below", "unknown"]
+    break_even: float | None
+    break_even_low: float | None
+    break_even_high: float | None
+    lowest_concurrency: int | None
+    highest_concurrency: int | None
+    speed_up_first: tuple[float, float, float] | None
+    speed_up_last: tuple[float, float, float] | None
+    identical_share: float | None
+    acceptance_length: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnalysis:
+    """All figures of a run. Arms whose method is synthetic appear in the frames but never in ``break_even`` or ``verdicts``."""
+
+    manifest: Mapping[str, Any]
+    steps: pl.DataFrame
+    tasks: pl.DataFrame
+    cells: pl.DataFrame
+    summary: pl.DataFrame
+    acceptance: pl.DataFrame
+    survival: pl.DataFrame
+    speed_up: pl.DataFrame
+    break_even: pl.DataFrame
+    lossless: pl.DataFrame
+    slo: pl.DataFrame
+    thresholds: pl.DataFrame
+    findings: tuple[Finding, ...]
+    verdicts: tuple[Verdict, ...]

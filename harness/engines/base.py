@@ -1,0 +1,83 @@
+"""What the replay needs of an engine, whichever it is. Every engine is another process reached over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.records import Round, SpecCounters, SpecSource
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and how one arm takes chat completions; ``extra_body`` is merged into every request."""
+
+    base_url: str
+    model: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What an adapter read out of one finished stream, beyond text and times; ``None`` where the engine does not tell."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    decode_passes: int | None = None
+    spec: SpecCounters | None = None
+    spec_source: SpecSource | None = None
+    rounds: tuple[Round, ...] | None = None
+
+
+class StreamReader(Protocol):
+    """Collects an engine's own fields from the chunks of one response. One object a request."""
+
+    def chunk(self, t_ns: int, value: Mapping[str, Any]) -> None:
+        """Take one decoded chunk that arrived at ``t_ns``; must cost microseconds."""
+
+    def facts(self) -> StreamFacts:
+        """Return what the finished stream told."""
+
+
+class Engine(Protocol):
+    """An engine under test with all arms of a run. Methods raise :class:`harness.errors.EngineError`."""
+
+    async def start(self) -> None:
+        """Start or reach the server of every arm and wait until each is healthy."""
+
+    async def stop(self) -> None:
+        """Stop everything that :meth:`start` started; never raises, safe to call twice."""
+
+    async def restart(self, arm: str) -> None:
+        """Bring one arm's server back after it died.
+
+        Raises:
+            EngineUnreachable: if it cannot be restarted (it was attached, not started).
+        """
+
+    def endpoint(self, arm: str) -> Endpoint:
+        """Return the endpoint of one arm."""
+
+    def reader(self, arm: str) -> StreamReader:
+        """Return a fresh reader for one response of one arm."""
+
+    def alive(self, arm: str) -> bool:
+        """Tell whether the arm's server process still runs (always true for an attached server)."""
+
+    async def counters(self, arm: str) -> SpecCounters | None:
+        """Return the server's lifetime counters, ``None`` where it has none."""
+
+    async def reset_prompt_cache(self, arm: str) -> bool:
+        """Empty the server's prompt cache; ``False`` if it cannot."""
+
+    async def drain(self, arm: str) -> bool:
+        """Wait (some seconds at most) until the server works on no request; ``False`` if it still does or cannot tell."""
+
+    async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
+        """Return the server's tokens of a text, ``None`` where it has no such call."""
+
+    async def describe(self) -> dict[str, Any]:
+        """Return name, version, model with hash, and the effective flags of each arm, for the manifest."""

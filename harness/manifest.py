@@ -1,0 +1,116 @@
+"""What a run was made of: arguments, workloads with hashes, versions, machine, git state. Written before the first request."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from harness.tasks import tasks_sha256
+from harness.workload import LoadedWorkload
+
+DISTRIBUTION = "spec-harness"
+PACKAGES = (
+    DISTRIBUTION,
+    "aiohttp",
+    "httpx",
+    "openai",
+    "pydantic",
+    "polars",
+    "pandas",
+    "numpy",
+    "xllamacpp",
+    "torch",
+    "transformers",
+)
+
+
+def build(workloads: Sequence[LoadedWorkload], argv: Sequence[str], lang: str) -> dict[str, Any]:
+    """Return the manifest of a run that is about to start; the engine's own description is added once it is up."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "argv": list(argv),
+        "lang": lang,
+        "workloads": [describe_workload(loaded) for loaded in workloads],
+        "versions": versions(PACKAGES),
+        "machine": machine(),
+        "git": git_state(Path.cwd()),
+        "engine": None,
+        "status": "running",
+    }
+
+
+def describe_workload(loaded: LoadedWorkload) -> dict[str, Any]:
+    """Return a workload as it is run, overrides applied, with the hashes of its file and tasks."""
+    steps = [step for task in loaded.tasks for step in task.steps]
+    return {
+        **loaded.workload.model_dump(mode="json"),
+        "path": str(loaded.path),
+        "sha256": loaded.sha256,
+        "tasks_sha256": tasks_sha256(loaded.tasks),
+        "n_tasks": len(loaded.tasks),
+        "n_steps": len(steps),
+        "task_ids": [task.id for task in loaded.tasks],
+        "languages": sorted({step.language for step in steps}),
+        "kinds": sorted({step.kind for step in steps}),
+    }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the installed version of each distribution, ``None`` for one that is not installed; Python's own first."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return processor, usable cores, memory in bytes and operating system; ``None`` for what cannot be read."""
+    return {
+        "processor": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": _memory_bytes(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Return commit and whether the tree differs from it, ``None`` outside a git checkout or without git."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    status = git("status", "--porcelain")
+    return {"commit": commit, "dirty": None if status is None else bool(status)}

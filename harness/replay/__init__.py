@@ -1,0 +1,1 @@
+"""Replays the steps of tasks over HTTP on one monotonic clock."""

@@ -1,0 +1,209 @@
+"""A run folder: the only place that knows its file names. Append while running, read back afterwards, resume after a kill.
+
+``manifest.json`` what was run and on what · ``steps.jsonl`` one flat row a step, appended as each step ends · ``rounds.jsonl`` the
+propose→verify rounds of a step, where the engine tells them · ``outputs.jsonl`` each distinct output text once, by hash ·
+``cells.jsonl`` one row a finished or failed cell. Everything else in the folder is derived from these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from harness.errors import RunFolderError
+from harness.records import CellKey, CellRecord, Round, StepRecord
+
+FORMAT = 1
+MANIFEST, STEPS, ROUNDS, OUTPUTS, CELLS = "manifest.json", "steps.jsonl", "rounds.jsonl", "outputs.jsonl", "cells.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One distinct output text; ``token_ids`` are the engine's own tokens of it, ``None`` where it cannot tell."""
+
+    sha256: str
+    text: str
+    token_ids: tuple[int, ...] | None
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """A run folder opened for appending and reading. Each append is on disk (in the page cache) when the call returns."""
+
+    path: Path
+    manifest: dict[str, Any]
+    _files: dict[str, BinaryIO] = field(default_factory=dict)
+    _known_outputs: set[str] = field(default_factory=set)
+
+    @classmethod
+    def create(cls, path: Path, manifest: Mapping[str, Any]) -> RunFolder:
+        """Make the folder and write its manifest.
+
+        Raises:
+            RunFolderError: if the folder already holds a run or cannot be written.
+        """
+        if (path / MANIFEST).exists():
+            raise RunFolderError(
+                f"{path} already holds a run; choose another --out, or continue it with --resume {path}"
+            )
+        run = cls(path, {"format": FORMAT, **manifest})
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            run.write_manifest()
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write to {path}: {error.strerror}; choose another folder with --out"
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing run for reading, or for appending after a kill.
+
+        Raises:
+            RunFolderError: if there is no manifest, it is damaged, or it was written by another format.
+        """
+        file = path / MANIFEST
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunFolderError(
+                f"{path} is no run folder ({MANIFEST}: {error.strerror}); give a folder that harness run wrote"
+            ) from error
+        except ValueError as error:
+            raise RunFolderError(f"{file}: damaged ({error}); restore it or run again") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            given = manifest.get("format") if isinstance(manifest, dict) else None
+            raise RunFolderError(
+                f"{file}: format {given!r}, this version reads format {FORMAT}; use the version that wrote it"
+            )
+        run = cls(path, manifest)
+        run._known_outputs = {output.sha256 for output in run.outputs()}
+        return run
+
+    def write_manifest(self) -> None:
+        """Replace ``manifest.json`` in one move, so that a kill never leaves half of it."""
+        temporary = self.path / (MANIFEST + ".tmp")
+        temporary.write_text(json.dumps(self.manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.path / MANIFEST)
+
+    def repair(self) -> int:
+        """Cut a half-written last line off every file before appending again; return how many files had one."""
+        repaired = 0
+        for name in (STEPS, ROUNDS, OUTPUTS, CELLS):
+            file = self.path / name
+            if not file.exists():
+                continue
+            with file.open("r+b") as stream:
+                data = stream.read()
+                end = data.rfind(b"\n") + 1
+                if end != len(data):
+                    stream.truncate(end)
+                    repaired += 1
+        return repaired
+
+    def append_step(self, record: StepRecord, text: str | None = None, rounds: Sequence[Round] | None = None) -> None:
+        """Append one step, its output text (stored once by ``record.output_sha256``) and its rounds."""
+        if text is not None and record.output_sha256 is not None and record.output_sha256 not in self._known_outputs:
+            self.append_output(Output(record.output_sha256, text, None))
+        if rounds is not None:
+            cell = record.cell
+            place = [
+                cell.workload,
+                cell.arm,
+                cell.concurrency,
+                cell.repeat,
+                record.attempt,
+                record.instance,
+                record.step_index,
+            ]
+            values = [[r.t_ns, r.num_draft_tokens, r.num_accepted_tokens, r.batch_size] for r in rounds]
+            self._append(ROUNDS, {"step": place, "task_id": record.task_id, "rounds": values})
+        self._append(STEPS, record.to_row())
+
+    def append_output(self, output: Output) -> None:
+        """Append one distinct output; a later line of the same hash (with token ids) supersedes an earlier one."""
+        self._known_outputs.add(output.sha256)
+        ids = None if output.token_ids is None else list(output.token_ids)
+        self._append(OUTPUTS, {"sha256": output.sha256, "text": output.text, "token_ids": ids})
+
+    def append_cell(self, record: CellRecord) -> None:
+        """Append a cell; only cells written here count as finished."""
+        self._append(CELLS, record.to_row())
+
+    def close(self) -> None:
+        """Flush and close the files that were appended to."""
+        for stream in self._files.values():
+            stream.flush()
+            os.fsync(stream.fileno())
+            stream.close()
+        self._files.clear()
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Yield every step that was written, of unfinished attempts too."""
+        return (StepRecord.from_row(row) for row in self.rows(STEPS))
+
+    def cells(self) -> Iterator[CellRecord]:
+        """Yield every finished or failed cell."""
+        return (CellRecord.from_row(row) for row in self.rows(CELLS))
+
+    def outputs(self) -> Iterator[Output]:
+        """Yield every stored output line; where a hash appears twice the later one has more."""
+        for row in self.rows(OUTPUTS):
+            ids = row["token_ids"]
+            yield Output(row["sha256"], row["text"], None if ids is None else tuple(ids))
+
+    def done_cells(self) -> dict[CellKey, int]:
+        """Return the finished cells with the attempt that finished them."""
+        return {cell.cell: cell.attempt for cell in self.cells() if cell.status == "done"}
+
+    def rows(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of one of the folder's line files; a half-written last line is left out.
+
+        Raises:
+            RunFolderError: if any other line is damaged.
+        """
+        file = self.path / name
+        if not file.exists():
+            return
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise RunFolderError(
+                        f"{file}:{number}: damaged line ({error}); cut the file before it or run again"
+                    ) from error
+
+    def steps_file(self) -> Path:
+        """The file of flat step rows, for readers that scan columns."""
+        return self.path / STEPS
+
+    def rounds_file(self) -> Path:
+        """The file of rounds, for readers that scan columns."""
+        return self.path / ROUNDS
+
+    def derived(self, name: str) -> Path:
+        """The path of a file that is computed from the records and may be written again at any time."""
+        return self.path / name
+
+    def _append(self, name: str, value: Mapping[str, Any]) -> None:
+        stream = self._files.get(name)
+        if stream is None:
+            stream = self._files[name] = (self.path / name).open("ab")
+        stream.write(orjson.dumps(value) + b"\n")
+        stream.flush()
+
+
+def text_sha256(text: str) -> str:
+    """Return the hash under which an output text is stored."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,291 @@
+"""The workload file: what is replayed, against what, at which loads. Read, checked and frozen before any request is sent.
+
+Every complaint names file and line, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import WorkloadError
+from harness.tasks import Task, read_tasks
+
+MAX_CONCURRENCY = 4096
+Scalar = bool | int | float | str
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, strict=True)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TaskSource(_Strict):
+    """Some tasks of one file: ``take`` of them, spread evenly over the file (all where it is absent)."""
+
+    file: str
+    take: Annotated[int, Field(ge=1)] | None = None
+
+
+class EngineSpec(_Strict):
+    """The engine under test.
+
+    ``model`` is a name from ``harness models list`` or a path to a GGUF file. ``base_url`` attaches to running servers instead of
+    starting them, and then each arm needs its own address (an arm's ``base_url`` overrides this one). ``context_tokens`` is the
+    room of one request: prompt plus output.
+    """
+
+    kind: Literal["llamacpp"] = "llamacpp"
+    model: str = "smollm2-135m"
+    base_url: str | None = None
+    context_tokens: Annotated[int, Field(ge=256, le=1_048_576)] = 4096
+    threads: Annotated[int, Field(ge=1, le=512)] = 1
+    start_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
+    request_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    max_requests_per_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class Arm(_Strict):
+    """One engine configuration under comparison; ``method: none`` is the baseline."""
+
+    name: Name
+    method: str
+    options: dict[str, Scalar | list[float]] = {}
+    draft_model: str | None = None
+    base_url: str | None = None
+
+
+class WarmUp(_Strict):
+    """Single steps (the first of as many tasks) sent in every cell before counting starts; recorded, never counted."""
+
+    steps: Annotated[int, Field(ge=0, le=256)] = 1
+
+
+class Replay(_Strict):
+    """How tasks are replayed.
+
+    ``history``: recorded answers or the engine's own (live) stand in later prompts. ``tool_wait``: as recorded, scaled by
+    ``tool_wait_scale``, or none. ``prompt_cache``: ``salt`` puts a short label in front of each cell's system prompt so that
+    no cell finds another's prompts in the cache; ``reset`` empties the server's caches where it can; ``shared`` leaves them.
+    ``tools``: schemas and calls as text in the prompt, or in the request's own ``tools`` field (native).
+    """
+
+    history: Literal["recorded", "live"] = "recorded"
+    tool_wait: Literal["recorded", "scaled", "none"] = "recorded"
+    tool_wait_scale: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    prompt_cache: Literal["salt", "reset", "shared"] = "salt"
+    tools: Literal["text", "native"] = "text"
+
+
+class Sampling(_Strict):
+    """Sampling parameters sent with every request; ``max_tokens`` caps the tasks' own limits."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    seed: Annotated[int, Field(ge=0)] = 1
+    max_tokens: Annotated[int, Field(ge=1)] = 160
+
+
+class Workload(_Strict):
+    """One workload file.
+
+    A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency. ``slo`` maps ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
+    """
+
+    name: Name
+    description: str = ""
+    tasks: str | list[TaskSource]
+    engine: EngineSpec = EngineSpec()
+    arms: Annotated[list[Arm], Field(min_length=1)]
+    concurrency: Annotated[list[Concurrency], Field(min_length=1)]
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 2
+    tasks_per_cell: Annotated[int, Field(ge=1)] | None = None
+    warm_up: WarmUp = WarmUp()
+    replay: Replay = Replay()
+    sampling: Sampling = Sampling()
+    slo: dict[str, str] = {}
+    thresholds: list[str] = []
+
+    @property
+    def baseline(self) -> Arm | None:
+        """The arm without a drafter, ``None`` where the file has none."""
+        return next((arm for arm in self.arms if arm.method == "none"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWorkload:
+    """A checked workload with its tasks and the means to name the line of any of its keys."""
+
+    path: Path
+    sha256: str
+    workload: Workload
+    tasks: tuple[Task, ...]
+    lines: dict[tuple[str | int, ...], int]
+
+    def where(self, *location: str | int) -> str:
+        """Return ``file:line`` of a key, or of the nearest enclosing key that the file spells out."""
+        return f"{self.path}:{_nearest_line(self.lines, location)}"
+
+
+def load(path: Path) -> LoadedWorkload:
+    """Read and check a workload file and its task files.
+
+    Raises:
+        WorkloadError: with file and line, on anything that is not as described in ``workloads/README.md``.
+    """
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise WorkloadError(
+            f"{path}:0: cannot read the workload: {error.strerror}; give the path of a .yaml file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path}:1: not UTF-8; save the file as UTF-8") from error
+    data, lines = _parse(path, text)
+    try:
+        workload = Workload.model_validate(data)
+    except ValidationError as error:
+        raise WorkloadError("\n".join(_explain(path, lines, item) for item in error.errors())) from error
+    _check_unique(path, lines, "arms", [arm.name for arm in workload.arms])
+    _check_unique(path, lines, "concurrency", list(workload.concurrency))
+    baselines = [index for index, arm in enumerate(workload.arms) if arm.method == "none"]
+    if len(baselines) > 1:
+        line = _nearest_line(lines, ("arms", baselines[1], "method"))
+        raise WorkloadError(f"{path}:{line}: a second arm with method none; one arm is the baseline, remove the other")
+    return LoadedWorkload(path, hashlib.sha256(raw).hexdigest(), workload, _read_sources(path, lines, workload), lines)
+
+
+def _read_sources(path: Path, lines: dict[tuple[str | int, ...], int], workload: Workload) -> tuple[Task, ...]:
+    sources = [TaskSource(file=workload.tasks)] if isinstance(workload.tasks, str) else workload.tasks
+    if not sources:
+        raise WorkloadError(f"{path}:{_nearest_line(lines, ('tasks',))}: tasks is empty; name at least one .jsonl file")
+    tasks: dict[str, Task] = {}
+    for index, source in enumerate(sources):
+        line = _nearest_line(lines, ("tasks", index, "file"))
+        file = path.parent / source.file
+        if not file.is_file():
+            raise WorkloadError(
+                f"{path}:{line}: task file {source.file!r} does not exist; paths are relative to the workload file"
+            )
+        found = read_tasks(file)
+        if source.take is not None and source.take > len(found):
+            at = _nearest_line(lines, ("tasks", index, "take"))
+            raise WorkloadError(f"{path}:{at}: take is {source.take}, but {source.file} holds {len(found)} tasks")
+        for task in spread(found, source.take or len(found)):
+            if task.id in tasks:
+                raise WorkloadError(
+                    f"{path}:{line}: task {task.id!r} comes from two sources; task names must be unique"
+                )
+            tasks[task.id] = task
+    return tuple(tasks.values())
+
+
+def spread(tasks: Sequence[Task], count: int) -> tuple[Task, ...]:
+    """Return ``count`` tasks spread evenly over the sequence, the first always among them."""
+    count = min(count, len(tasks))
+    return tuple(tasks[index * len(tasks) // count] for index in range(count))
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader without YAML 1.1's surprise booleans: only true and false, so that an arm may be called ``off``."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+
+
+def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        lines = dict(_lines(path, node, ())) if node is not None else {}
+        data = loader.construct_document(node) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise WorkloadError(
+            f"{path}:{line}: not YAML: {error.problem or error}; check indentation and quoting"
+        ) from error
+    except yaml.YAMLError as error:
+        raise WorkloadError(f"{path}:1: not YAML: {error}") from error
+    finally:
+        loader.dispose()
+    if not isinstance(data, dict):
+        given = "an empty file" if data is None else type(data).__name__
+        raise WorkloadError(
+            f"{path}:1: a workload is a mapping of keys ({', '.join(Workload.model_fields)}), not {given}"
+        )
+    return data, lines
+
+
+def _lines(path: Path, node: yaml.Node, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    yield at, node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise WorkloadError(f"{path}:{key.start_mark.line + 1}: key {name!r} appears twice; keep one")
+            seen.add(name)
+            yield from _lines(path, value, (*at, name))
+            yield (*at, name), key.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _lines(path, value, (*at, index))
+
+
+def _nearest_line(lines: dict[tuple[str | int, ...], int], location: Sequence[str | int]) -> int:
+    at = tuple(location)
+    while at and at not in lines:
+        at = at[:-1]
+    return lines.get(at, 1)
+
+
+def _check_unique(path: Path, lines: dict[tuple[str | int, ...], int], key: str, values: Sequence[str | int]) -> None:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            line = _nearest_line(lines, (key, index, "name"))
+            raise WorkloadError(f"{path}:{line}: {key} has {value!r} twice; each must be different")
+
+
+def _fields_at(location: Sequence[str | int]) -> list[str]:
+    model: Any = Workload
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = {
+            "engine": EngineSpec, "arms": Arm, "warm_up": WarmUp, "replay": Replay, "sampling": Sampling, "tasks": TaskSource,
+        }.get(part)  # fmt: skip
+        if annotation is not None:
+            model = annotation
+    return list(model.model_fields)
+
+
+def _explain(path: Path, lines: dict[tuple[str | int, ...], int], item: Any) -> str:
+    # pydantic adds the names of union members to the location ("str", "list[TaskSource]"); they are not keys of the file
+    location = tuple(
+        part for part in item["loc"] if isinstance(part, int) or not re.search(r"^(str|list|int|float|bool)\b|\[", part)
+    )
+    line = _nearest_line(lines, location)
+    key = ".".join(map(str, location))
+    given = f"{item['input']!r:.80}"
+    if item["type"] == "extra_forbidden":
+        allowed = _fields_at(location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"{path}:{line}: unknown key {key!r}; {hint}allowed: {', '.join(allowed)}"
+    if item["type"] == "missing":
+        return f"{path}:{line}: key {key!r} is missing; add it"
+    return f"{path}:{line}: {key} is {given}: {item['msg'][0].lower()}{item['msg'][1:]}"
