@@ -15,14 +15,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.errors import EngineError, HarnessError, UsageError
+from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
 
+if TYPE_CHECKING:
+    from harness.experiment import Experiment
+    from harness.store import RunFolder
+
 RUNS = Path("reports/runs")
+WIDTH = 120
 INTERRUPTED = 130
 EPILOG = (
     "exit codes: 0 done, 2 bad input, 3 threshold missed, 4 engine failed, 1 defect of this program, 130 interrupted"
@@ -123,66 +129,135 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
-    from harness import experiment, manifest
-    from harness.session import load_run, make_engine, output_folder
-    from harness.store import RunFolder
+    from harness.prepare import experiment_of, fetch_model
 
-    overrides = Overrides(
-        args.engine, args.model, args.base_url, args.concurrency, args.arms, args.limit_tasks, args.repeats, args.quick
-    )
     if args.resume is not None:
-        if args.workloads or overrides != Overrides() or args.out is not None:
-            raise UsageError(
-                "--resume takes no workloads and no overrides: a run is continued exactly as it was started"
-            )
-        folder = RunFolder.open(args.resume)
-        workloads = load_run([Path(item["path"]) for item in folder.manifest["workloads"]], _stored_overrides(folder))
-        plan = experiment.combine(workloads)
-        experiment.check_resumable(plan, folder)
-        if folder.repair():
-            console.print("a half-written last line was cut off; its step will be measured again")
-        lang = args.lang or folder.manifest["lang"]
+        folder, plan = _resumed(args, console)
     else:
         if not args.workloads:
-            raise UsageError("no workload given; for example: harness run workloads/*.yaml, or --resume RUN")
-        workloads = load_run(args.workloads, overrides)
-        plan = experiment.combine(workloads)
-        lang = args.lang or "en"
-        content = manifest.build(workloads, argv, lang) | {"overrides": overrides.to_json()}
-        name = workloads[0].workload.name if len(workloads) == 1 else "workloads"
-        stamp = datetime.now().strftime(
-            "%Y%m%d-%H%M%S"
-        )  # local time: people look for the run they started this morning
-        folder = RunFolder.create(args.out or output_folder(RUNS, f"{stamp}-{name}"), content)
+            raise UsageError(
+                "no workload given; for example: harness run workloads/*.yaml, or harness run --resume RUN"
+            )
+        overrides = _overrides(args)
+        plan = experiment_of(args.workloads, overrides)
+        folder = None
     with LiveBar(console) as bar:
-        engine = make_engine(plan, folder.path, bar.update)
+        fetch_model(plan, bar.update)
+    if folder is None:
+        folder = _new_folder(plan, args, argv, overrides)
     print(f"run folder: {folder.path}", flush=True)
-    stopped = _measure(plan, engine, folder, console)
-    code = _write_reports(folder, lang, console)
-    if stopped is not None:
-        print(
-            f"error: {stopped}\nthe report holds what was measured before; continue with: harness run --resume {folder.path}",
-            file=sys.stderr,
-        )
-        return stopped.exit_code
-    return code
+    stopped = _measure(plan, folder, console)
+    code = _write_reports(folder, args.lang or folder.manifest["lang"], console)
+    if stopped is None:
+        return code
+    hint = f"the report holds what was measured before; continue with: harness run --resume {folder.path}"
+    print(f"error: {stopped}\n{hint}", file=sys.stderr)
+    return stopped.exit_code
 
 
-def _measure(plan, engine, folder, console) -> EngineError | None:  # type: ignore[no-untyped-def]
-    from harness import experiment
-
-    salt_run = (
-        "" if plan.engine.base_url is None and all(arm.base_url is None for arm in plan.arms) else folder.path.name
+def _overrides(args: argparse.Namespace) -> Overrides:
+    return Overrides(
+        engine=args.engine,
+        model=args.model,
+        base_url=args.base_url,
+        concurrency=args.concurrency,
+        arms=args.arms,
+        limit_tasks=args.limit_tasks,
+        repeats=args.repeats,
+        quick=args.quick,
     )
+
+
+def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], overrides: Overrides) -> RunFolder:
+    from harness import manifest
+    from harness.store import RunFolder
+
+    names = [loaded.workload.name for loaded in plan.workloads]
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")  # local time: people look for the run they started this morning
+    path = args.out or RUNS / f"{stamp}-{names[0] if len(names) == 1 else 'workloads'}"
+    content = manifest.build(plan.workloads, argv, args.lang or "en") | {"overrides": overrides.to_json()}
+    return RunFolder.create(path, content)
+
+
+def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
+    from harness import experiment
+    from harness.prepare import experiment_of
+    from harness.store import RunFolder
+
+    if args.workloads or args.out is not None or _overrides(args) != Overrides():
+        raise UsageError(
+            "--resume takes no workloads, no --out and no overrides: a run is continued exactly as it was started"
+        )
+    folder = RunFolder.open(args.resume)
+    paths = [Path(item["path"]) for item in folder.manifest["workloads"]]
+    plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
+    experiment.check_resumable(plan, folder)
+    if folder.repair():
+        console.print("a half-written last line was cut off; its cell is measured again")
+    return folder, plan
+
+
+def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineError | None:
+    from harness import experiment
+    from harness.prepare import make_engine
+
+    started_here = plan.engine.base_url is None and all(arm.base_url is None for arm in plan.arms)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, lambda *_: signal.raise_signal(signal.SIGINT)
-        )  # stop the servers on the way out, as on Ctrl-C
+        signal.signal(number, _as_interrupt)
     try:
         with RunProgress(console) as progress:
+            engine = make_engine(plan, folder.path, progress.starting)
+            salt_run = "" if started_here else folder.path.name
             return asyncio.run(experiment.run(plan, engine, folder, progress, salt_run))
     except KeyboardInterrupt:
         print(f"interrupted; continue with: harness run --resume {folder.path}", file=sys.stderr)
         raise
     finally:
         folder.close()
+
+
+def _as_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt  # the way out of Ctrl-C: servers are stopped, the folder is closed
+
+
+def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
+    import reports
+    from harness.analysis.run import analyse
+
+    with LiveBar(console) as bar:
+        bar.update("reading the records", 0.0)
+        analysis = analyse(folder)
+        bar.update("writing the report", 0.5)
+        paths = reports.write_all(analysis, folder.path, lang)
+    print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
+    missed = [row for row in analysis.thresholds.iter_rows(named=True) if not row["met"]]
+    for row in missed:
+        print(f"threshold missed: {row['workload']}: {row['threshold']} (observed: {row['observed']})", file=sys.stderr)
+    print(f"report: {paths.html}")
+    print(reports.last_line(analysis, lang))
+    return ThresholdMissed.exit_code if missed else 0
+
+
+def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness.store import RunFolder
+
+    folder = RunFolder.open(args.folder)
+    return _write_reports(folder, args.lang or folder.manifest["lang"], console)
+
+
+def _models_list(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness import models
+
+    for entry in models.installed():
+        state = f"in the cache: {entry.path}" if entry.path else "not fetched yet"
+        print(f"{entry.name}  {entry.licence}  {entry.description}\n  {state}")
+    return 0
+
+
+def _models_pull(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness import models
+
+    with LiveBar(console) as bar:
+        path = models.pull(args.name, bar.update)
+    print(path)
+    return 0

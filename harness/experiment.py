@@ -183,8 +183,11 @@ async def _cell(runner: CellRunner, engine: Engine, progress: Progress, order: i
     outcome = await runner.run()
     after = None
     if not outcome.engine_died:
-        await engine.drain(key.arm)
-        after = await engine.counters(key.arm)
+        try:
+            await engine.drain(key.arm)
+            after = await engine.counters(key.arm)
+        except EngineError as error:  # the cell is kept; the next one meets the same server and ends the run
+            progress.note(str(error))
     good = outcome.counted_ok > 0 and not outcome.engine_died
     message = None if good else "the server process ended" if outcome.engine_died else "every counted task failed"
     record = CellRecord(

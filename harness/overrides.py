@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,7 +28,18 @@ class Overrides:
     arms: tuple[str, ...] | None = None
     limit_tasks: int | None = None
     repeats: int | None = None
+    max_tokens: int | None = None
     quick: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the overrides for the manifest, so that a run can be continued as it was started."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Overrides:
+        """Inverse of :meth:`to_json`."""
+        lists = {key: tuple(value[key]) for key in ("concurrency", "arms") if value[key] is not None}
+        return cls(**{**value, **lists})
 
 
 def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
@@ -44,6 +55,8 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         data["sampling"]["max_tokens"] = min(QUICK_MAX_TOKENS, given.sampling.max_tokens)
     if overrides.concurrency is not None:
         data["concurrency"] = list(overrides.concurrency)
+    if overrides.max_tokens is not None:
+        data["sampling"]["max_tokens"] = overrides.max_tokens
     if overrides.repeats is not None:
         data["repeats"] = overrides.repeats
     for option, value in (("kind", overrides.engine), ("model", overrides.model), ("base_url", overrides.base_url)):
@@ -81,6 +94,6 @@ def _select(arms: list[dict[str, Any]], wanted: Sequence[str], loaded: LoadedWor
 
 def _explain(item: Any) -> str:
     options = {"repeats": "--repeats", "engine": "--engine", "arms": "--arms", "concurrency": "--concurrency"}
-    options["tasks_per_cell"] = "--limit-tasks"
+    options |= {"tasks_per_cell": "--limit-tasks", "sampling": "--max-tokens"}
     option = options.get(str(item["loc"][0]), ".".join(map(str, item["loc"])))
     return f"{option} is {item['input']!r:.80}: {item['msg'][0].lower()}{item['msg'][1:]}"

@@ -42,6 +42,10 @@ class RunProgress:
     ) -> None:
         self._bar.__exit__(kind, error, trace)
 
+    def starting(self, what: str, fraction: float) -> None:
+        """Show how far the engine's start is."""
+        self._bar.update(what, fraction)
+
     def run_started(self, cells: Sequence[tuple[CellKey, int]], already_done: int) -> None:
         """Take the cells still to run with their counted steps."""
         self._planned = dict(cells)

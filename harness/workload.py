@@ -98,7 +98,8 @@ class Sampling(_Strict):
 class Workload(_Strict):
     """One workload file.
 
-    A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency. ``slo`` maps ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
+    A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency. ``slo`` maps
+    ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
     """
 
     name: Name

@@ -1,1 +1,43 @@
 """Renders the figures of a run as console table, CSV, Excel and one HTML page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.analysis.frames import RunAnalysis
+from harness.errors import RunFolderError
+from reports.page import render
+from reports.tables import console, write_csv
+from reports.verdict import last_line, sentence
+from reports.workbook import write_workbook
+
+__all__ = ["Paths", "console", "last_line", "sentence", "write_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where the files of a report were written."""
+
+    html: Path
+    workbook: Path
+    csv: tuple[Path, ...]
+
+
+def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
+    """Write the CSV files, ``report.xlsx`` and ``report.html`` into a folder, over older ones of the same names.
+
+    Raises:
+        RunFolderError: if a file cannot be written.
+        UsageError: if there are no texts in this language.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        page = folder / "report.html"
+        page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+        return Paths(page, write_workbook(analysis, folder / "report.xlsx", lang), write_csv(analysis, folder))
+    except OSError as error:
+        place = error.filename or folder
+        raise RunFolderError(
+            f"cannot write {place}: {error.strerror}; close it where it is open, or choose another folder"
+        ) from error

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import RunFolderError
-from harness.records import CellKey, CellRecord, Round, SpecCounters, StepRecord
+from harness.records import CellKey, CellRecord, CellStatus, Round, SpecCounters, StepRecord
 from harness.store import Output, RunFolder, text_sha256
 
 KEY = CellKey("w", "drafted", 4, 1)
 
 
 def step(index: int, text: str | None = "출력") -> StepRecord:
+    """Return a successful step of a drafting arm."""
     return StepRecord(
         cell=KEY,
         attempt=1,
@@ -42,8 +43,9 @@ def step(index: int, text: str | None = "출력") -> StepRecord:
     )
 
 
-def cell(status: str = "done") -> CellRecord:
-    return CellRecord(KEY, 1, 0, status, 0, 10, 3, "salt", SpecCounters(0, 0, 0, (0,)), SpecCounters(2, 6, 3, (2,)))  # type: ignore[arg-type]
+def cell(status: CellStatus = "done") -> CellRecord:
+    """Return a cell whose server counted two rounds."""
+    return CellRecord(KEY, 1, 0, status, 0, 10, 3, "salt", SpecCounters(0, 0, 0, (0,)), SpecCounters(2, 6, 3, (2,)))
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ TASK: dict[str, Any] = {
 
 
 def write(path: Path, *lines: Any) -> Path:
+    """Write lines as JSON."""
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     return path
 

@@ -31,6 +31,7 @@ sampling: {temperature: 0.0}
 
 
 def written(folder: Path, text: str) -> Path:
+    """Write a workload file beside a file of one task."""
     (folder / "tasks.jsonl").write_text(json.dumps(PREFIX) + "\n" + json.dumps(TASK) + "\n", encoding="utf-8")
     path = folder / "w.yaml"
     path.write_text(text, encoding="utf-8")

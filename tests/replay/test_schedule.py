@@ -13,6 +13,7 @@ STEP = Step("plan", "en", (Message("user", "go"),), Message("assistant", "done")
 
 
 def tasks(count: int) -> list[Task]:
+    """Return tasks t0, t1, … of two steps."""
     return [Task(f"t{i}", "title", "genre", "en", PREFIX, (STEP, STEP)) for i in range(count)]
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of the instrument against its peers and limits, each one command."""

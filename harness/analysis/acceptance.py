@@ -1,0 +1,97 @@
+"""How many tokens each round yields: per kind of step, per language and per load. Sums first, then ratios."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import polars as pl
+
+from harness.analysis.frames import ACCEPTANCE, SURVIVAL
+from harness.analysis.latency import LOAD, quantile
+from harness.analysis.steps import OK, counted
+
+ARM = ("workload", "arm")
+
+
+def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frames.ACCEPTANCE``, from counted steps inside the steady window that succeeded.
+
+    Acceptance length = 1 + Σ accepted / Σ rounds over the steps whose rounds are known; ``macro`` is the mean over steps. Acceptance
+    rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft included. All null
+    for an arm without a drafter, and where nothing was drafted.
+    """
+    steps = counted(steps).filter(pl.col("steady") & OK)
+    schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
+    frames = []
+    for by_load, by_kind, by_language in product((True, False), repeat=3):
+        keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
+        frame = steps.group_by(*ARM, *keep).agg(ratios())
+        pooled = [pl.lit(None, schema[name]).alias(name) for name in schema if name not in keep]
+        frames.append(frame.with_columns(pooled).select(ACCEPTANCE))
+    return pl.concat(frames).sort(*LOAD, "kind", "language", nulls_last=False)
+
+
+def ratios() -> list[pl.Expr]:
+    """Return the aggregations behind every row of acceptance."""
+    drafter = pl.col("drafter")
+    rounds, drafted, accepted, passes = (
+        pl.col(name) for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "decode_passes")
+    )
+    with_rounds = drafter & rounds.is_not_null() & accepted.is_not_null()
+    with_passes = drafter & passes.is_not_null() & accepted.is_not_null()
+    return [
+        pl.len().alias("n_steps"),
+        with_rounds.sum().alias("n_steps_with_rounds"),
+        _known(rounds.filter(with_rounds)).alias("num_drafts"),
+        _known(drafted.filter(drafter)).alias("num_draft_tokens"),
+        _known(accepted.filter(drafter)).alias("num_accepted_tokens"),
+        (1 + _ratio(accepted.filter(with_rounds), rounds.filter(with_rounds))).alias("acceptance_length"),
+        pl.col("acceptance_length").mean().alias("acceptance_length_macro"),
+        _ratio(accepted.filter(drafter & drafted.is_not_null()), drafted.filter(drafter)).alias("acceptance_rate"),
+        (1 + _ratio(accepted.filter(with_passes), passes.filter(with_passes))).alias("tokens_per_pass"),
+        _known(pl.col("output_tokens")).alias("output_tokens"),
+        quantile(pl.col("ttft_s"), 50).alias("ttft_p50_s"),
+        quantile(pl.col("tpot_ms"), 50).alias("tpot_p50_ms"),
+        quantile(pl.col("step_latency_s"), 50).alias("step_latency_p50_s"),
+        pl.col("repetitive").mean().alias("repetitive_share"),
+        pl.col("identical").mean().alias("identical_share"),
+    ]
+
+
+def _known(column: pl.Expr) -> pl.Expr:
+    return pl.when(column.count() > 0).then(column.sum())
+
+
+def _ratio(above: pl.Expr, below: pl.Expr) -> pl.Expr:
+    return pl.when(below.sum() > 0).then(above.sum() / below.sum())
+
+
+def survival(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frames.SURVIVAL``: of the rounds whose positions are known, the share in which draft position i was accepted.
+
+    Acceptance length of those rounds = 1 + Σ survival.
+    """
+    known = pl.col("num_accepted_tokens_per_pos").is_not_null() & (pl.col("num_drafts") > 0)
+    steps = counted(steps).filter(pl.col("steady") & OK & pl.col("drafter") & known)
+    longest = int(steps["num_accepted_tokens_per_pos"].list.len().max() or 0)  # type: ignore[arg-type]
+    per_position = [
+        pl.col("num_accepted_tokens_per_pos").list.get(index, null_on_oob=True).sum().alias(str(index + 1))
+        for index in range(longest)
+    ]
+    frames = []
+    for keep in product((True, False), repeat=2):
+        names = [name for name, on in zip(("kind", "language"), keep, strict=True) if on]
+        pooled = [pl.lit(None, pl.String).alias(name) for name in ("kind", "language") if name not in names]
+        sums = steps.group_by(*ARM, *names).agg(pl.col("num_drafts").sum(), *per_position).with_columns(pooled)
+        positions = sums.unpivot(
+            [str(index + 1) for index in range(longest)],
+            index=[*ARM, "kind", "language", "num_drafts"],
+            variable_name="position",
+            value_name="accepted",
+        )
+        frames.append(
+            positions.with_columns(
+                pl.col("position").cast(pl.Int64), survival=pl.col("accepted").cast(pl.Float64) / pl.col("num_drafts")
+            ).select(SURVIVAL)
+        )
+    return pl.concat(frames).sort(*ARM, "kind", "language", "position")

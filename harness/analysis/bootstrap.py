@@ -1,0 +1,60 @@
+"""Bootstrap over tasks: how far a ratio of sums could have come out differently with other tasks of the same kind.
+
+Tasks are drawn as wholes: all instances and repeats of a task, at all concurrencies, go together, since they are not independent
+looks at the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRAWS = 2000
+LOW, HIGH = 0.025, 0.975
+CHUNK = 250  # draws at a time: memory stays at CHUNK × tasks numbers, however many tasks a run has
+
+
+def seed_of(*key: object) -> int:
+    """Return a seed that depends on nothing but the key, so that a report of the same records never changes."""
+    return int.from_bytes(sha256("\x1f".join(map(str, key)).encode()).digest()[:8], "big")
+
+
+def draw_counts(n_tasks: int, seed: int, draws: int = DRAWS) -> Iterator[NDArray[np.float64]]:
+    """Yield how often each task is in each draw of ``n_tasks`` with replacement, some draws at a time. # [≤ CHUNK, tasks]"""
+    rng = np.random.default_rng(seed)
+    for begin in range(0, draws, CHUNK):
+        size = min(CHUNK, draws - begin)
+        drawn = rng.integers(n_tasks, size=(size, n_tasks))
+        flat = drawn + np.arange(size)[:, None] * n_tasks
+        yield np.bincount(flat.ravel(), minlength=size * n_tasks).reshape(size, n_tasks).astype(np.float64)
+
+
+def ratio_draws(above: NDArray[np.float64], below: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Return the ratio of sums of each draw and column, NaN where a draw holds nothing to divide by. # [draws, columns]
+
+    Args:
+        above: per task, summed over its instances and repeats. # [tasks, columns]
+        below: the same for the denominator. # [tasks, columns]
+        seed: of :func:`seed_of`.
+    """
+    parts = []
+    for counts in draw_counts(len(above), seed):
+        sums = counts @ below
+        parts.append(np.divide(counts @ above, sums, out=np.full_like(sums, np.nan), where=sums > 0))
+    return np.concatenate(parts)
+
+
+def interval(draws: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return the percentile interval (95 %) of one column of draws, ``None`` if no draw has a value.
+
+    Draws may be infinite (beyond the measured range). The limits are draws themselves, never a mean of two, since no mean with an
+    infinite one exists.
+    """
+    known = draws[~np.isnan(draws)]
+    if not len(known):
+        return None
+    low, high = np.quantile(known, [LOW, HIGH], method="inverted_cdf")
+    return float(low), float(high)

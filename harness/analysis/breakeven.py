@@ -1,0 +1,119 @@
+"""The concurrency at which the speed-up crosses 1 on its way down: where batched load has used up what drafting gained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from harness.analysis.bootstrap import interval
+from harness.analysis.frames import BREAK_EVEN
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.speedup import Paired, matrices
+
+SCHEMA = dict(
+    zip(
+        BREAK_EVEN,
+        (pl.String, pl.String, *[pl.Float64] * 3, pl.String, pl.Int64, pl.Int64, pl.Int64),
+        strict=True,
+    )
+)
+BELOW, ABOVE = -np.inf, np.inf
+Row = tuple[str | None, str, float | None, float | None, float | None, str, int | None, int | None, int]
+
+
+def crossings(concurrency: Sequence[int], speed_ups: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where each row of speed-ups first crosses 1 downwards.
+
+    Between two measured concurrencies the crossing is interpolated linearly in log2(concurrency) and log(speed-up): loads are chosen
+    by doubling, so equal steps of the axis are equal factors, and a speed-up of 2 lies as far above 1 as one of ½ lies below.
+
+    Args:
+        concurrency: measured loads, rising. # [loads]
+        speed_ups: one curve a row. # [curves, loads]
+
+    Returns:
+        The concurrency; ``+inf`` if the curve stays at 1 or above, ``-inf`` if it is below 1 already at the lowest load, NaN if a load
+        has no value (a draw without any task of that load says nothing). # [curves]
+    """
+    loads, heights = np.log2(np.asarray(concurrency, dtype=np.float64)), np.log(speed_ups)
+    below = heights < 0
+    first = np.argmax(below, axis=1)  # index of the first load at which the curve is below 1
+    result = np.where(below.any(axis=1), BELOW, ABOVE)
+    rows = np.flatnonzero(first > 0)
+    right = first[rows]
+    upper, lower = heights[rows, right - 1], heights[rows, right]
+    share = upper / (upper - lower)
+    result[rows] = 2.0 ** (loads[right - 1] + share * (loads[right] - loads[right - 1]))
+    result[np.isnan(heights).any(axis=1)] = np.nan
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Speed-up over concurrency of one arm on one workload (``None``: all pooled); ``paired`` is ``None`` where no task is paired."""
+
+    workload: str | None
+    arm: str
+    paired: Paired | None
+
+
+def curves(found: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> list[Curve]:
+    """Return the curve of every arm with a real drafter, per workload and, for an arm in several, pooled over them.
+
+    Pairs inside the steady window count. Pooled curves use the concurrencies that every workload with that arm measured: else the mix
+    of tasks would change along the curve.
+    """
+    steady = found.filter("steady")
+    result = []
+    for plan in plans:
+        for arm in plan.drafting:
+            own = steady.filter((pl.col("workload") == plan.name) & (pl.col("arm") == arm))
+            result.append(Curve(plan.name, arm, matrices(own, "task_time_s", (plan.name, arm, "steady"))))
+    for arm in _shared_arms(plans):
+        names = [plan.name for plan in plans if arm in plan.drafting]
+        own = steady.filter((pl.col("arm") == arm) & pl.col("workload").is_in(names))
+        measured = own.group_by("concurrency").agg(n=pl.col("workload").n_unique())
+        everywhere = measured.filter(pl.col("n") == own["workload"].n_unique())
+        own = own.join(everywhere, on="concurrency", how="semi", maintain_order="left")
+        result.append(Curve(None, arm, matrices(own, "task_time_s", (None, arm, "steady"))))
+    return result
+
+
+def break_even(found: Iterable[Curve]) -> pl.DataFrame:
+    """Return ``frames.BREAK_EVEN``, one row a curve.
+
+    The interval comes from draws of tasks over all concurrencies at once. A draw that stays above 1 lies beyond the range, one that
+    starts below 1 lies under it; a limit there is null (read it as "beyond the range", not as unknown), so ``break_even_low`` can
+    stand alone when the estimate itself is beyond the range.
+    """
+    return pl.DataFrame([_row(curve.workload, curve.arm, curve.paired) for curve in found], schema=SCHEMA, orient="row")
+
+
+def _shared_arms(plans: Iterable[WorkloadPlan]) -> list[str]:
+    arms = [arm for plan in plans for arm in plan.drafting]
+    return [arm for arm in dict.fromkeys(arms) if arms.count(arm) > 1]
+
+
+def _row(workload: str | None, arm: str, paired: Paired | None) -> Row:
+    if paired is None:
+        return (workload, arm, None, None, None, "unknown", None, None, 0)
+    crossing = float(crossings(paired.concurrency, paired.estimates()[None, :])[0])
+    n_tasks = len(paired.baseline_s)
+    limits = interval(crossings(paired.concurrency, paired.draws())) if n_tasks >= 2 else None
+    low, high = (_finite(value) for value in limits or (np.nan, np.nan))
+    lowest, highest = paired.concurrency[0], paired.concurrency[-1]
+    return (workload, arm, _finite(crossing), low, high, side_of(crossing), lowest, highest, n_tasks)
+
+
+def side_of(crossing: float) -> Literal["crossed", "above", "below"]:
+    """Return on which side of the measured range a crossing lies."""
+    return "above" if crossing == ABOVE else "below" if crossing == BELOW else "crossed"
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,83 @@
+"""Was the output really unchanged? The same step with and without a drafter, compared text by text at temperature 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+import polars as pl
+
+from harness.analysis.frames import LOSSLESS
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.steps import OK, counted
+
+SAME_STEP = ("workload", "concurrency", "repeat", "task_id", "instance", "step_index")
+SCHEMA = dict(
+    zip(
+        LOSSLESS,
+        (pl.String, pl.String, *[pl.Int64] * 3, pl.Float64, pl.Int64, pl.Float64, pl.String),
+        strict=True,
+    )
+)
+Tokens = Mapping[str, tuple[int, ...] | None]
+
+
+def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
+    """Return one row a comparable pair of counted steps: ``cell``, ``arm``, ``SAME_STEP``, ``identical``, ``first_difference_token``.
+
+    Comparable are steps of arms with a real drafter and their baseline at temperature 0 that both succeeded. With live history only
+    the first step of a task is: after it the prompts differ. The position of the first differing token counts from 1 and is null
+    where the engine's tokens of either output are unknown.
+    """
+    exact = [plan for plan in plans if plan.temperature == 0 and plan.baseline is not None]
+    live = [plan.name for plan in exact if plan.history == "live"]
+    good = counted(steps).filter(OK & pl.col("output_sha256").is_not_null())
+    good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
+    roles = {"baseline": [(plan.name, plan.baseline) for plan in exact]}
+    roles["drafting"] = [(plan.name, arm) for plan in exact for arm in plan.drafting]
+    sides = {
+        role: good.join(
+            pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String}, orient="row"),
+            on=["workload", "arm"],
+            how="semi",
+        )
+        for role, arms in roles.items()
+    }
+    found = (
+        sides["drafting"]
+        .select("cell", "arm", *SAME_STEP, "output_sha256")
+        .join(sides["baseline"].select(*SAME_STEP, baseline_sha256="output_sha256"), on=list(SAME_STEP), how="inner")
+        .with_columns(identical=pl.col("output_sha256") == pl.col("baseline_sha256"))
+        .sort("arm", *SAME_STEP)
+    )
+    different = (
+        found.filter(~pl.col("identical")).select("output_sha256", "baseline_sha256").unique(maintain_order=True)
+    )
+    places = [first_difference(tokens.get(a), tokens.get(b)) for a, b in different.iter_rows()]
+    different = different.with_columns(first_difference_token=pl.Series(places, dtype=pl.Int64))
+    return found.join(different, on=["output_sha256", "baseline_sha256"], how="left", maintain_order="left")
+
+
+def first_difference(left: Sequence[int] | None, right: Sequence[int] | None) -> int | None:
+    """Return the position (from 1) of the first token that differs, ``None`` if either is unknown or they are equal.
+
+    An output that is the beginning of the other differs at the first token that it lacks.
+    """
+    if left is None or right is None:
+        return None
+    pairs = enumerate(zip_longest(left, right), start=1)
+    return next((position for position, (a, b) in pairs if a != b), None)
+
+
+def lossless(compared: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frames.LOSSLESS``; ``example_step`` names the first step that differs as task:step index (from 0)."""
+    differs = ~pl.col("identical")
+    frame = compared.group_by("workload", "arm", "concurrency", maintain_order=True).agg(
+        n_steps=pl.len().cast(pl.Int64),
+        n_identical=pl.col("identical").sum().cast(pl.Int64),
+        identical_share=pl.col("identical").mean(),
+        first_difference_token_min=pl.col("first_difference_token").min(),
+        first_difference_token_p50=pl.col("first_difference_token").median(),
+        example_step=pl.format("{}:{}", "task_id", "step_index").filter(differs).first(),
+    )
+    return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).sort("workload", "arm", "concurrency")

@@ -1,0 +1,95 @@
+"""What the produced texts look like: loops, copies of the prompt, another language than the step is labelled with.
+
+Acceptance measured on such texts says nothing about real work: a loop or a copy is nearly free to draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from harness.analysis.language import agrees
+from harness.analysis.plan import WorkloadPlan
+from harness.errors import WorkloadError
+from harness.tasks import Task, tasks_sha256
+from harness.workload import load
+
+GRAM = 8
+"""Characters in an n-gram: longer than nearly every word (Hangul or Latin), so that chance repeats are rare."""
+TAIL = 400
+"""Loops are looked for in the last so many characters: a model that falls into a loop does not come out of it."""
+SHORTEST = 5 * GRAM
+"""Shorter texts are not judged: a handful of n-grams says nothing."""
+REPETITIVE_SHARE = 0.5
+"""From this share of repeated n-grams on a text loops. Recorded answers stay below: the most regular, two calls of one tool with
+nearly the same arguments, reach 0.43, program code 0.40, prose 0.1; a line written three times over reaches 0.6."""
+ECHO_SHARE = 0.9
+"""From this share of n-grams that stand in the step's own messages on, a text is a copy. Recorded answers stay below: a code edit
+that returns a file with one line changed reaches 0.80, a summary 0.31."""
+
+StepKey = tuple[str, str, int]
+
+
+def is_repetitive(text: str) -> bool:
+    """Tell whether the end of a text loops: at least half of its character 8-grams have been there before."""
+    tail = text[-TAIL:]
+    total = len(tail) - GRAM + 1
+    return len(tail) >= SHORTEST and 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
+
+
+def is_echo(text: str, prompt: str) -> bool:
+    """Tell whether a text is a copy of what the step was given, white space aside."""
+    grams = _grams(" ".join(text.split()))
+    return len(text) >= SHORTEST and len(grams & _grams(" ".join(prompt.split()))) >= ECHO_SHARE * len(grams)
+
+
+def _grams(text: str) -> set[str]:
+    return {text[index : index + GRAM] for index in range(len(text) - GRAM + 1)}
+
+
+def prompts(plans: Iterable[WorkloadPlan]) -> dict[StepKey, str]:
+    """Return the own messages of each step (workload, task, step index), read from the task files of the run.
+
+    A run folder keeps no prompts. Workloads whose files are gone or differ by now are not in the result: no guess from other input.
+    """
+    found = {}
+    for plan in plans:
+        for task in _tasks(plan):
+            for index, step in enumerate(task.steps):
+                found[plan.name, task.id, index] = "\n".join(message.content for message in step.messages)
+    return found
+
+
+def _tasks(plan: WorkloadPlan) -> Sequence[Task]:
+    try:
+        tasks = {task.id: task for task in load(Path(plan.path)).tasks}
+    except WorkloadError:
+        return ()
+    own = [tasks[name] for name in plan.task_ids if name in tasks]
+    return own if own and tasks_sha256(own) == plan.tasks_sha256 else ()
+
+
+def add_text_traits(
+    steps: pl.DataFrame, texts: Mapping[str, str], known_prompts: Mapping[StepKey, str]
+) -> pl.DataFrame:
+    """Add ``repetitive``, ``language_fits`` and ``echo`` to step rows, null where the text (or the prompt) is not known.
+
+    Each distinct output is judged once, however many steps produced it.
+    """
+
+    def judged(frame: pl.DataFrame, keys: list[str], name: str, judge: Callable[..., bool | None]) -> pl.DataFrame:
+        distinct = steps.filter(pl.col("output_sha256").is_in(list(texts))).select(keys).unique(maintain_order=True)
+        values = pl.Series(name, [judge(*row) for row in distinct.iter_rows()], dtype=pl.Boolean)
+        return frame.join(distinct.with_columns(values), on=keys, how="left", maintain_order="left")
+
+    def echo(sha: str, workload: str, task_id: str, step_index: int) -> bool | None:
+        prompt = known_prompts.get((workload, task_id, step_index))
+        return None if prompt is None else is_echo(texts[sha], prompt)
+
+    frame = judged(steps, ["output_sha256"], "repetitive", lambda sha: is_repetitive(texts[sha]))
+    frame = judged(frame, ["output_sha256", "language"], "language_fits", lambda sha, label: agrees(label, texts[sha]))
+    if not known_prompts:
+        return frame.with_columns(echo=pl.lit(None, pl.Boolean))
+    return judged(frame, ["output_sha256", "workload", "task_id", "step_index"], "echo", echo)

@@ -1,0 +1,74 @@
+"""What the manifest says was planned: which arm is the baseline, which are synthetic, at which loads, with which goals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import RunFolderError
+
+BASELINE_METHOD = "none"
+SYNTHETIC_METHOD = "synthetic"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPlan:
+    """One workload of a run. ``methods`` maps each arm to its method, in the order of the file."""
+
+    name: str
+    path: str
+    tasks_sha256: str
+    task_ids: tuple[str, ...]
+    methods: Mapping[str, str]
+    concurrency: tuple[int, ...]
+    repeats: int
+    temperature: float
+    history: str
+    slo: Mapping[str, str]
+    thresholds: tuple[str, ...]
+
+    @property
+    def baseline(self) -> str | None:
+        """The arm without a drafter, ``None`` where the workload has none."""
+        return next((arm for arm, method in self.methods.items() if method == BASELINE_METHOD), None)
+
+    @property
+    def synthetic(self) -> tuple[str, ...]:
+        """Arms whose acceptance is made up by the engine: good for checking arithmetic, never for a verdict."""
+        return tuple(arm for arm, method in self.methods.items() if method == SYNTHETIC_METHOD)
+
+    @property
+    def drafting(self) -> tuple[str, ...]:
+        """Arms with a real drafter: those that get verdicts."""
+        return tuple(arm for arm, method in self.methods.items() if method not in (BASELINE_METHOD, SYNTHETIC_METHOD))
+
+
+def read_plan(manifest: Mapping[str, Any]) -> tuple[WorkloadPlan, ...]:
+    """Return the workloads of a run in the order in which they were given.
+
+    Raises:
+        RunFolderError: if the manifest lacks what a run always writes.
+    """
+    try:
+        return tuple(_workload(item) for item in manifest["workloads"])
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"manifest.json: workloads are not as a run writes them ({error!r}); restore the file"
+        ) from error
+
+
+def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
+    return WorkloadPlan(
+        name=item["name"],
+        path=item["path"],
+        tasks_sha256=item["tasks_sha256"],
+        task_ids=tuple(item.get("task_ids", ())),
+        methods={arm["name"]: arm["method"] for arm in item["arms"]},
+        concurrency=tuple(item["concurrency"]),
+        repeats=item["repeats"],
+        temperature=item["sampling"]["temperature"],
+        history=item["replay"]["history"],
+        slo=dict(item["slo"]),
+        thresholds=tuple(item["thresholds"]),
+    )

@@ -1,0 +1,119 @@
+"""Reads the records of a run into columns and picks the attempt of each cell that counts.
+
+A cell can have been started more than once (the server died, the run was killed and resumed). Its last finished attempt counts; if
+none finished, its latest attempt is kept to be seen, and counts nowhere. Rows of every other attempt are left out, so that a resumed
+run has the rows of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from harness.analysis.frames import CELL
+from harness.analysis.plan import WorkloadPlan
+from harness.errors import RunFolderError
+from harness.store import STEPS, RunFolder
+
+Columns = dict[str, type[pl.DataType] | pl.DataType]
+COUNTERS: Columns = {
+    "num_drafts": pl.Int64,
+    "num_draft_tokens": pl.Int64,
+    "num_accepted_tokens": pl.Int64,
+    "num_accepted_tokens_per_pos": pl.List(pl.Int64),
+}
+KEY: Columns = {
+    "workload": pl.String,
+    "arm": pl.String,
+    "concurrency": pl.Int64,
+    "repeat": pl.Int64,
+    "attempt": pl.Int64,
+}
+
+
+def _whole(*names: str) -> Columns:
+    return {name: pl.Int64() for name in names}
+
+
+STEP_ROWS = pl.Schema(
+    KEY
+    | {"phase": pl.String, "instance": pl.Int64, "task_id": pl.String, "step_index": pl.Int64}
+    | {"kind": pl.String, "language": pl.String}
+    | _whole("due_ns", "sent_ns", "first_token_ns", "end_ns", "tool_wait_ns")
+    | _whole("max_tokens", "prompt_tokens", "cached_tokens", "output_tokens")
+    | {"output_sha256": pl.String, "decode_passes": pl.Int64}
+    | COUNTERS
+    | {"spec_source": pl.String, "finish_reason": pl.String, "chunks": pl.Int64}
+    | {"error_kind": pl.String, "error_message": pl.String}
+)
+CELL_ROWS = pl.Schema(
+    KEY
+    | {"order": pl.Int64, "status": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "counted_tasks": pl.Int64}
+    | {"cache_policy": pl.String, "error_message": pl.String}
+    | {f"before_{name}": kind for name, kind in COUNTERS.items()}
+    | {f"after_{name}": kind for name, kind in COUNTERS.items()}
+)
+
+
+def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the step rows of the chosen attempts and one row a cell.
+
+    Cells gain ``cell`` (a number that joins the two frames) and a ``status``: ``done``, ``failed``, ``unfinished`` (killed before it
+    ended) or ``foreign`` (workload, arm or concurrency not in the manifest). Only done cells count in figures; the step rows carry
+    that as ``done``.
+
+    Raises:
+        RunFolderError: if a line other than a half-written last one is damaged.
+    """
+    steps = _scan(folder.steps_file(), folder)
+    cells = _choose(_cell_rows(folder), steps.select(*KEY).unique())
+    planned = pl.DataFrame(
+        [(plan.name, arm, load) for plan in plans for arm in plan.methods for load in plan.concurrency],
+        schema={name: KEY[name] for name in CELL[:3]},
+        orient="row",
+    )
+    cells = cells.join(planned.with_columns(planned=pl.lit(True)), on=list(CELL[:3]), how="left").with_columns(
+        status=pl.when(pl.col("planned")).then("status").otherwise(pl.lit("foreign"))
+    )
+    cells = cells.sort("order", *CELL, nulls_last=True).drop("planned").with_row_index("cell")
+    chosen = cells.select("cell", *KEY, done=pl.col("status") == "done")
+    return steps.join(chosen, on=list(KEY), how="inner", maintain_order="left"), cells
+
+
+def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:
+    if not path.exists() or path.stat().st_size == 0:
+        return pl.DataFrame(schema=STEP_ROWS)
+    try:
+        with path.open("rb") as stream:
+            stream.seek(-1, 2)
+            whole = stream.read(1) == b"\n"
+        if whole:
+            return pl.scan_ndjson(path, schema=STEP_ROWS).collect()
+        data = path.read_bytes()  # a kill cut the last line: read up to the line before it
+        data = data[: data.rfind(b"\n") + 1]
+        return pl.read_ndjson(BytesIO(data), schema=STEP_ROWS) if data else pl.DataFrame(schema=STEP_ROWS)
+    except pl.exceptions.PolarsError as error:
+        for _ in folder.rows(STEPS):  # names the damaged line
+            pass
+        raise RunFolderError(f"{path}: damaged ({error}); restore it or run again") from error
+
+
+def _cell_rows(folder: RunFolder) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = [cell.to_row() for cell in folder.cells()]
+    return pl.DataFrame([{name: row[name] for name in CELL_ROWS} for row in rows], schema=CELL_ROWS)
+
+
+def _choose(cells: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
+    unfinished = attempts.join(cells, on=list(KEY), how="anti").with_columns(status=pl.lit("unfinished"))
+    everything = pl.concat([cells, unfinished], how="diagonal")
+    return (
+        everything.with_columns(rank=pl.when(pl.col("status") == "done").then(1).otherwise(0))
+        .sort("rank", "attempt")
+        .group_by(CELL, maintain_order=True)
+        .last()
+        .drop("rank")
+    )

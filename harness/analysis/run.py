@@ -1,0 +1,109 @@
+"""From the records of a run to its figures, top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+import polars.selectors as cs
+
+from harness.analysis.acceptance import acceptance, survival
+from harness.analysis.breakeven import break_even, curves
+from harness.analysis.cells import add_figures
+from harness.analysis.frames import ACCEPTANCE, CELLS, STEPS, SUMMARY, TASKS, RunAnalysis
+from harness.analysis.latency import LOAD, summary, times
+from harness.analysis.lossless import SAME_STEP, compare, lossless
+from harness.analysis.outputs import add_text_traits, prompts
+from harness.analysis.plan import WorkloadPlan, read_plan
+from harness.analysis.rows import read_rows
+from harness.analysis.slo import slo
+from harness.analysis.speedup import pairs, speed_up
+from harness.analysis.steps import add_steady, add_times, task_rows, windows
+from harness.analysis.thresholds import SCHEMA, evaluate
+from harness.analysis.validity import findings
+from harness.analysis.verdicts import verdicts
+from harness.store import RunFolder
+
+
+def analyse(folder: RunFolder) -> RunAnalysis:
+    """Return all figures of a run; a run without a finished cell has empty frames and a finding that says so.
+
+    Raises:
+        RunFolderError: if the manifest or a line of the records is damaged.
+        UsageError: if an objective or threshold in the manifest cannot be read.
+    """
+    plans = read_plan(folder.manifest)
+    arms = [(plan.name, arm, arm != plan.baseline) for plan in plans for arm in plan.methods]
+    roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
+    texts: dict[str, str] = {}
+    tokens: dict[str, tuple[int, ...] | None] = {}
+    for output in folder.outputs():
+        texts[output.sha256] = output.text
+        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+
+    rows, cell_rows = read_rows(folder, plans)
+    steps = add_times(rows, roles)
+    tasks = task_rows(steps)
+    window = windows(tasks)
+    steps = add_steady(steps, window, "due_ns")
+    tasks = add_steady(tasks, window, "start_ns")
+    cells = add_figures(cell_rows, steps, tasks)
+
+    compared = compare(steps, plans, tokens)
+    steps = add_text_traits(steps, texts, prompts(plans))
+    steps = steps.join(
+        compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
+    )
+
+    paired = pairs(tasks, plans)
+    speed_ups = speed_up(paired)
+    curve_list = curves(paired, _comparable(plans, cells))
+    break_evens = break_even(curve_list)
+    same = lossless(compared)
+    goals, attained = slo(steps, tasks, plans)
+    accepted = acceptance(steps)
+    pooled = accepted.filter(
+        pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
+    )
+    headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
+    analysis = RunAnalysis(
+        manifest=folder.manifest,
+        steps=_plain(steps, STEPS),
+        tasks=_plain(tasks, TASKS),
+        cells=_plain(cells, CELLS),
+        summary=_plain(
+            summary(
+                times(steps, tasks, cells),
+                pooled.select(
+                    *LOAD, "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass"
+                ),
+                headline,
+                same.select(*LOAD, "identical_share"),
+                attained,
+            ),
+            SUMMARY,
+        ),
+        acceptance=_plain(accepted, ACCEPTANCE),
+        survival=survival(steps),
+        speed_up=speed_ups,
+        break_even=break_evens,
+        lossless=same,
+        slo=goals,
+        thresholds=pl.DataFrame(schema=SCHEMA),
+        findings=tuple(findings(steps, tasks, cells, plans)),
+        verdicts=verdicts(curve_list, break_evens, same, steps),
+    )
+    judged, open_questions = evaluate(analysis, plans)
+    return replace(analysis, thresholds=judged, findings=(*analysis.findings, *open_questions))
+
+
+def _comparable(plans: Sequence[WorkloadPlan], cells: pl.DataFrame) -> list[WorkloadPlan]:
+    """Return the workloads whose baseline finished a cell: on the others nothing can be said of any arm."""
+    done = set(cells.filter(pl.col("status") == "done").select("workload", "arm").iter_rows())
+    return [plan for plan in plans if (plan.name, plan.baseline) in done]
+
+
+def _plain(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    # counts of polars are unsigned: a reader who subtracts two of them must not meet a wrap-around
+    return frame.select(columns).with_columns(cs.unsigned_integer().cast(pl.Int64))

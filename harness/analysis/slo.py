@@ -1,0 +1,134 @@
+"""Objectives of a workload (``ttft_p90: 2s``) and how far each load attains them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from harness.analysis.frames import SLO
+from harness.analysis.latency import LOAD, needed
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.steps import counted
+from harness.errors import UsageError
+
+STEP_METRICS = {"ttft": "ttft_s", "tpot": "tpot_ms", "step_latency": "step_latency_s"}
+TASK_METRICS = {"task_time": "task_time_s", "task_time_no_wait": "task_time_no_wait_s"}
+TIME_METRICS = STEP_METRICS | TASK_METRICS
+SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
+SCHEMA = dict(
+    zip(SLO, (*[pl.String] * 2, pl.Int64, pl.String, *[pl.Float64] * 2, pl.Int64, pl.Float64, pl.Boolean), strict=True)
+)
+ATTAINED = {"workload": pl.String, "arm": pl.String, "concurrency": pl.Int64, "slo_attainment": pl.Float64}
+_NAME = re.compile(r"([a-z_]+)_p(\d{1,2})")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One objective: the percentile of a metric stays within ``limit``, which is in the unit of ``column`` (s; TPOT: ms)."""
+
+    name: str
+    metric: str
+    percent: int
+    limit: float
+
+    @property
+    def column(self) -> str:
+        """The column of the step or task frame that the objective is about."""
+        return TIME_METRICS[self.metric]
+
+
+def parse_slo(name: str, text: str) -> Objective:
+    """Read one entry of a workload's ``slo`` mapping, such as ``ttft_p90`` and ``2s``.
+
+    Raises:
+        UsageError: if the metric, the percentile or the limit is not one that can be measured.
+    """
+    metric, percent = parse_percentile(name)
+    return Objective(name, metric, percent, parse_time(text, metric))
+
+
+def parse_percentile(name: str) -> tuple[str, int]:
+    """Split ``ttft_p90`` into metric and percent.
+
+    Raises:
+        UsageError: if it is not a known metric with a percentile from p1 to p99.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or match[1] not in TIME_METRICS or int(match[2]) < 1:
+        known = [f"{metric}_p90" for metric in TIME_METRICS]
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UsageError(
+            f"unknown objective {name!r}; {hint}give one of {', '.join(TIME_METRICS)} and a percentile, such as ttft_p90 (p1 to p99)"
+        )
+    return match[1], int(match[2])
+
+
+def parse_time(text: str, metric: str) -> float:
+    """Return a time with a unit (``80ms``, ``2s``, ``1.5min``) in the unit of the metric's column.
+
+    Raises:
+        UsageError: if it is no positive time with a unit.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None or match[2] not in SECONDS or float(match[1]) <= 0:
+        raise UsageError(
+            f"{text!r} is no limit for {metric}; give a number above 0 with a unit: ms, s or min, such as 2s"
+        )
+    seconds = float(match[1]) * SECONDS[match[2]]
+    return seconds * 1e3 if TIME_METRICS[metric].endswith("_ms") else seconds
+
+
+def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return ``frames.SLO`` and the attainment of each load (``ATTAINED``), from counted rows inside the steady window.
+
+    ``attained_share`` is the share of single values within the limit; a failed step or task attained nothing and counts. ``met``
+    compares the percentile itself, null with too few values. Attainment of a load is the share of its tasks that succeeded and
+    kept every limit with every one of their steps.
+    """
+    rows: list[pl.DataFrame] = []
+    attained: list[pl.DataFrame] = []
+    steps, tasks = (counted(frame).filter("steady") for frame in (steps, tasks))
+    key = ["cell", "instance"]
+    for plan in plans:
+        objectives = [parse_slo(name, text) for name, text in plan.slo.items()]
+        own_steps, own_tasks = (frame.filter(pl.col("workload") == plan.name) for frame in (steps, tasks))
+        good = own_tasks.select(*LOAD, *key, "task_time_s", "task_time_no_wait_s", kept=pl.col("ok"))
+        for objective in objectives:
+            of_steps = objective.metric in STEP_METRICS
+            rows.append(_observed(own_steps if of_steps else own_tasks, objective))
+            within = pl.col(objective.column) <= objective.limit
+            if of_steps:  # a step without a value (TPOT of one token) keeps the limit
+                kept = own_steps.group_by(key).agg(within=within.fill_null(True).all())
+                good = (
+                    good.join(kept, on=key, how="left").with_columns(pl.col("kept") & pl.col("within")).drop("within")
+                )
+            else:
+                good = good.with_columns(pl.col("kept") & within.fill_null(False))
+        if objectives:
+            attained.append(good.group_by(LOAD).agg(slo_attainment=pl.col("kept").mean()))
+    frame = pl.concat([pl.DataFrame(schema=SCHEMA), *rows]).sort("workload", "arm", "concurrency", maintain_order=True)
+    return frame, pl.concat([pl.DataFrame(schema=ATTAINED), *attained])
+
+
+def _observed(rows: pl.DataFrame, objective: Objective) -> pl.DataFrame:
+    value = pl.col(objective.column)
+    failed = ~pl.col("ok") if "ok" in rows.columns else pl.col("error_kind").is_not_null()
+    judged = value.is_not_null() | failed
+    observed = pl.when(value.count() >= needed(objective.percent)).then(
+        value.quantile(objective.percent / 100, "linear")
+    )
+    frame = rows.group_by(LOAD).agg(
+        objective=pl.lit(objective.name).first(),
+        limit=pl.lit(objective.limit).first(),
+        observed=observed,
+        n=judged.sum(),
+        attained_share=(value <= objective.limit).fill_null(False).filter(judged).mean(),
+    )
+    frame = frame.with_columns(met=pl.col("observed") <= objective.limit)
+    return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())

@@ -1,0 +1,253 @@
+"""Conditions of a workload on its own figures (``speed_up{concurrency=1} >= 1.1``): read before the run, judged after it."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from harness.analysis.frames import THRESHOLDS, Finding, RunAnalysis
+from harness.analysis.latency import needed
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.slo import STEP_METRICS, TASK_METRICS, TIME_METRICS, parse_percentile, parse_time
+from harness.analysis.validity import finding
+from harness.errors import UsageError
+from harness.tasks import KINDS, LANGUAGES
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+SHARES = ("acceptance_rate", "identical_share", "repetitive_share", "slo_attainment", "failed_share")
+ACCEPTANCE_METRICS = (
+    "acceptance_length",
+    "acceptance_length_macro",
+    "acceptance_rate",
+    "tokens_per_pass",
+    "repetitive_share",
+)
+SPEED_UP_METRICS = ("speed_up", "speed_up_low", "speed_up_no_wait", "speed_up_no_wait_low")
+RATES = ("output_tokens_per_s", "tasks_per_hour", "slo_attainment")
+LOAD_FILTERS = ("arm", "concurrency")
+STEP_FILTERS = (*LOAD_FILTERS, "kind", "language")
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "break_even": ("arm",),
+    **dict.fromkeys(SPEED_UP_METRICS, LOAD_FILTERS),
+    **dict.fromkeys(ACCEPTANCE_METRICS, STEP_FILTERS),
+    "identical_share": LOAD_FILTERS,
+    **dict.fromkeys(RATES, LOAD_FILTERS),
+    "failed_share": LOAD_FILTERS,
+    **{f"{metric}_p90": STEP_FILTERS for metric in STEP_METRICS},
+    **{f"{metric}_p90": LOAD_FILTERS for metric in TASK_METRICS},
+}
+"""Every metric with the filters that it takes; of times any percentile from p1 to p99."""
+SCHEMA = dict(zip(THRESHOLDS, (pl.String, pl.String, pl.String, pl.Float64, pl.Boolean), strict=True))
+_FORM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\{([^{}]*)\})?\s*(>=|<=|>|<)\s*(\S(?:.*\S)?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One condition; ``value`` is a plain number, a share of 1, or a time in the unit of the metric's column (s; TPOT: ms)."""
+
+    text: str
+    metric: str
+    filters: Mapping[str, str]
+    comparison: str
+    value: float
+
+    def holds(self, observed: float) -> bool:
+        """Tell whether an observed value meets the condition."""
+        return OPERATORS[self.comparison](observed, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a threshold for one arm; ``reason`` says why it could not be judged, ``None`` where it was."""
+
+    observed: float | None
+    met: bool | None
+    reason: str | None = None
+
+
+def parse_threshold(text: str, arms: Sequence[str] = (), concurrency: Sequence[int] = ()) -> Threshold:
+    """Read a threshold: metric, filters in braces (optional), comparison, value.
+
+    Args:
+        text: such as ``acceptance_length{language=ko,kind=summarize} >= 2.5`` or ``task_time_p90{concurrency=8} <= 40s``.
+        arms: names that an arm filter may have; any where empty.
+        concurrency: loads that a concurrency filter may have; any where empty.
+
+    Raises:
+        UsageError: saying which part is wrong, what is allowed, and the closest name.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no threshold; write metric{{filter=value}} comparison value, such as speed_up{{concurrency=1}} >= 1.1"
+        )
+    metric, filters, comparison, value = match.groups()
+    allowed = _filters_of(metric, text)
+    return Threshold(
+        text,
+        metric,
+        _parse_filters(filters or "", text, allowed, arms, concurrency),
+        comparison,
+        _value(metric, value, text),
+    )
+
+
+def _filters_of(metric: str, text: str) -> tuple[str, ...]:
+    if metric in METRICS:
+        return METRICS[metric]
+    try:
+        name, _ = parse_percentile(metric)
+    except UsageError:
+        raise UsageError(f"{text!r}: unknown metric {metric!r}; {_hint(metric, list(METRICS))}") from None
+    return METRICS[f"{name}_p90"]
+
+
+def _parse_filters(
+    text: str, whole: str, allowed: tuple[str, ...], arms: Sequence[str], concurrency: Sequence[int]
+) -> dict[str, str]:
+    values = {
+        "arm": list(arms),
+        "concurrency": list(map(str, concurrency)),
+        "kind": list(KINDS),
+        "language": list(LANGUAGES),
+    }
+    filters: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in allowed or not equals or not value:
+            raise UsageError(f"{whole!r}: unknown filter {part!r}; {_hint(name, list(allowed))}, written as name=value")
+        if name in filters:
+            raise UsageError(f"{whole!r}: filter {name!r} appears twice; keep one")
+        if (values[name] and value not in values[name]) or (name == "concurrency" and not value.isdecimal()):
+            raise UsageError(f"{whole!r}: {name} is {value!r}; {_hint(value, values[name] or ['a whole number'])}")
+        filters[name] = value
+    return filters
+
+
+def _hint(given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {', '.join(known)}"
+
+
+def _value(metric: str, text: str, whole: str) -> float:
+    if metric not in METRICS or metric.rpartition("_p")[0] in TIME_METRICS:
+        return parse_time(text, metric.rpartition("_p")[0])
+    percent = text.endswith("%") and metric in SHARES
+    try:
+        value = float(text.removesuffix("%") if percent else text)
+    except ValueError:
+        unit = " or a percentage" if metric in SHARES else ""
+        raise UsageError(f"{whole!r}: {text!r} is no value for {metric}; give a number{unit}") from None
+    return value / 100 if percent else value
+
+
+def evaluate(analysis: RunAnalysis, plans: Sequence[WorkloadPlan]) -> tuple[pl.DataFrame, list[Finding]]:
+    """Return ``frames.THRESHOLDS`` and a finding for each row that could not be judged.
+
+    Without an arm filter a threshold holds for every arm with a real drafter (for the baseline where there is no other). Without a
+    concurrency filter acceptance is pooled over loads, and every other figure must hold at each measured load: the worst is shown.
+    A row whose ``met`` is null counts as missed.
+    """
+    rows, found = [], []
+    for plan in plans:
+        for text in plan.thresholds:
+            threshold = parse_threshold(text)
+            named = threshold.filters.get("arm")
+            arms = (named,) if named else plan.drafting or tuple(plan.methods)
+            for arm in arms:
+                outcome = _judge(analysis, plan, arm, threshold)
+                rows.append((plan.name, arm, text, outcome.observed, outcome.met))
+                if outcome.reason is not None:
+                    found.append(finding("threshold_not_evaluated", "warning", plan.name, arm, text, outcome.reason))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row"), found
+
+
+def missed(thresholds: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that were not reached or could not be judged."""
+    return thresholds.filter(~pl.col("met").fill_null(False))
+
+
+def _judge(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Threshold) -> Outcome:
+    metric = threshold.metric
+    if metric in (*SPEED_UP_METRICS, "break_even", "identical_share") and plan.baseline is None:
+        return Outcome(None, None, "no_baseline")
+    if metric == "identical_share" and plan.temperature > 0:
+        return Outcome(None, None, "temperature_above_zero")
+    if metric == "break_even":
+        return _judge_break_even(_own(analysis.break_even, plan, arm), threshold)
+    if metric in ACCEPTANCE_METRICS:
+        return _judge_values(threshold, _acceptance(_own(analysis.acceptance, plan, arm), threshold).to_list())
+    if metric in SPEED_UP_METRICS:
+        frame = _own(analysis.speed_up, plan, arm).filter(pl.col("window") == "steady")
+    elif metric == "identical_share":
+        frame = _own(analysis.lossless, plan, arm)
+    elif metric in RATES:
+        frame = _own(analysis.summary, plan, arm)
+    elif metric == "failed_share":
+        cells = _own(analysis.cells, plan, arm).filter(pl.col("status") == "done")
+        frame = cells.group_by("concurrency").agg(failed_share=pl.col("n_steps_failed").sum() / pl.col("n_steps").sum())
+    else:
+        return _judge_percentile(analysis, plan, arm, threshold)
+    if "concurrency" in threshold.filters:
+        frame = frame.filter(pl.col("concurrency") == int(threshold.filters["concurrency"]))
+    return _judge_values(threshold, frame[metric].to_list())
+
+
+def _own(frame: pl.DataFrame, plan: WorkloadPlan, arm: str) -> pl.DataFrame:
+    return frame.filter((pl.col("workload") == plan.name) & (pl.col("arm") == arm))
+
+
+def _acceptance(frame: pl.DataFrame, threshold: Threshold) -> pl.Series:
+    for name in ("concurrency", "kind", "language"):
+        value = threshold.filters.get(name)
+        wanted = pl.lit(int(value) if name == "concurrency" else value) if value else None
+        frame = frame.filter(pl.col(name).is_null() if wanted is None else pl.col(name) == wanted)
+    return frame[threshold.metric]
+
+
+def _judge_percentile(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Threshold) -> Outcome:
+    name, percent = parse_percentile(threshold.metric)
+    frame = _own(analysis.steps if name in STEP_METRICS else analysis.tasks, plan, arm)
+    frame = frame.filter(pl.col("steady") & (pl.col("phase") == "counted"))
+    for key, value in threshold.filters.items():
+        if key != "arm":
+            frame = frame.filter(pl.col(key).cast(pl.String) == value)
+    column = pl.col(TIME_METRICS[name])
+    loads = frame.group_by("concurrency").agg(n=column.count(), value=column.quantile(percent / 100, "linear"))
+    enough = loads.filter(pl.col("n") >= needed(percent))
+    values = [*enough["value"].to_list(), *[None] * (len(loads) - len(enough))]
+    return _judge_values(threshold, values, "too_few_values")
+
+
+def _judge_values(threshold: Threshold, values: Sequence[float | None], unknown: str = "no_values") -> Outcome:
+    """Judge the worst of several values; one unknown among good ones leaves the threshold open."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return Outcome(None, None, unknown if values else "no_values")
+    worst = min(known) if threshold.comparison in (">=", ">") else max(known)
+    if not threshold.holds(worst):
+        return Outcome(worst, False)
+    return Outcome(worst, True) if len(known) == len(values) else Outcome(worst, None, unknown)
+
+
+def _judge_break_even(frame: pl.DataFrame, threshold: Threshold) -> Outcome:
+    """A break-even beyond the measured range still answers a threshold inside it."""
+    row: dict[str, Any] = frame.row(0, named=True) if len(frame) else {"side": "unknown"}
+    if row["side"] == "unknown":
+        return Outcome(None, None, "no_values")
+    if row["side"] == "crossed":
+        return Outcome(row["break_even"], threshold.holds(row["break_even"]))
+    wants_high = threshold.comparison in (">=", ">")
+    if row["side"] == "above" and threshold.value <= row["highest_concurrency"]:
+        return Outcome(None, wants_high)
+    if row["side"] == "below" and threshold.value >= row["lowest_concurrency"]:
+        return Outcome(None, not wants_high)
+    return Outcome(None, None, "beyond_range")

@@ -1,0 +1,224 @@
+"""Reasons to trust a figure less, found in the records. Each is a code with values; the texts stand in ``reports/texts``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from harness.analysis.frames import Finding, Severity
+from harness.analysis.latency import LOAD
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.steps import FAILED, counted
+
+FEW_TASKS = 10  # below this many distinct tasks a percentile interval of a bootstrap is too narrow to be trusted
+LATE_MS = 50.0  # requests that leave later than this were held up by the client, not by a timer
+SHORT_WINDOW = 0.3  # of the cell: below, the "steady" figures describe little of what ran
+DRIFT = 1.3  # machines drift by up to ±30 % between runs minutes apart; beyond that repeats are not repeats
+CUT_SHARE = 0.2  # of steps ended by max_tokens: above, task times are those of the limit, not of the model
+ODD_TEXT_SHARE = 0.1  # of steps with loops, copies or another language: one in ten moves a mean visibly
+SPOILT_SHARE = 0.5  # of steps that failed or hold odd text: figures of the rest are not figures of the workload
+CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
+
+CODES: Mapping[str, tuple[str, ...]] = {
+    "no_finished_cell": ("n_cells",),
+    "cells_unfinished": ("n_planned", "n_done", "n_failed", "n_unfinished"),
+    "cells_foreign": ("n_cells",),
+    "baseline_missing": (),
+    "baseline_unfinished": ("baseline",),
+    "baseline_drafted": ("num_draft_tokens",),
+    "synthetic_arm": (),
+    "temperature_above_zero": ("temperature",),
+    "live_history": (),
+    "steps_failed": ("n_failed", "n_steps", "share", "error_kind", "example"),
+    "requests_late": ("concurrency", "late_p99_ms"),
+    "steady_window_missing": ("n_cells", "concurrency"),
+    "steady_window_short": ("n_cells", "concurrency", "share"),
+    "few_tasks": ("n_tasks",),
+    "repeats_drift": ("concurrency", "ratio"),
+    "counters_mismatch": (
+        "concurrency",
+        "num_draft_tokens",
+        "server_num_draft_tokens",
+        "num_accepted_tokens",
+        "server_num_accepted_tokens",
+    ),
+    "acceptance_unknown": ("n_steps",),
+    "rounds_unknown": ("n_steps", "tokens_per_pass_known"),
+    "nothing_drafted": ("n_steps",),
+    "cached_share_differs": ("concurrency", "cached_share", "baseline_cached_share"),
+    "cut_by_max_tokens": ("share", "n_steps"),
+    "repetitive_output": ("language", "share", "n_steps"),
+    "prompt_echo": ("language", "share", "n_steps"),
+    "output_language_mismatch": ("language", "share", "n_steps"),
+    "threshold_not_evaluated": ("threshold", "reason"),
+}
+"""Every code with the names of its values; shares are fractions of 1."""
+
+
+def findings(
+    steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]
+) -> list[Finding]:
+    """Return everything found, invalid first, then warnings, then notes."""
+    found = [*_of_cells(cells, plans), *_of_plans(cells, plans)]
+    if not counted(steps).is_empty():
+        found += [*_of_load(steps, tasks, cells), *_of_counts(steps, cells, plans), *_of_texts(steps)]
+    rank = {"invalid": 0, "warning": 1, "note": 2}
+    return sorted(found, key=lambda finding: rank[finding.severity])
+
+
+def finding(code: str, severity: Severity, workload: str | None, arm: str | None, *values: Any) -> Finding:
+    """Return a finding whose values have the names that ``CODES`` gives them."""
+    return Finding(code, severity, workload, arm, dict(zip(CODES[code], values, strict=True)))
+
+
+def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
+    if not (cells["status"] == "done").any():
+        yield finding("no_finished_cell", "invalid", None, None, len(cells))
+    for plan in plans:
+        own = cells.filter(pl.col("workload") == plan.name)
+        done, failed = (int((own["status"] == status).sum()) for status in ("done", "failed"))
+        planned = len(plan.methods) * len(plan.concurrency) * plan.repeats
+        if done < planned:
+            yield finding(
+                "cells_unfinished", "warning", plan.name, None, planned, done, failed, planned - done - failed
+            )
+    foreign = int((cells["status"] == "foreign").sum())
+    if foreign:
+        yield finding("cells_foreign", "warning", None, None, foreign)
+
+
+def _of_plans(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
+    done = cells.filter(pl.col("status") == "done")
+    for plan in plans:
+        if plan.baseline is None:
+            yield finding("baseline_missing", "warning", plan.name, None)
+        elif done.filter((pl.col("workload") == plan.name) & (pl.col("arm") == plan.baseline)).is_empty():
+            yield finding("baseline_unfinished", "warning", plan.name, plan.baseline, plan.baseline)
+        for arm in plan.synthetic:
+            yield finding("synthetic_arm", "note", plan.name, arm)
+        if plan.temperature > 0:
+            yield finding("temperature_above_zero", "note", plan.name, None, plan.temperature)
+        elif plan.history == "live":
+            yield finding("live_history", "note", plan.name, None)
+
+
+def _of_load(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Finding]:
+    """Whether the load was what it was meant to be."""
+    # the steps after a failed one are not sent: they failed, but are no cause
+    cause = FAILED & (pl.col("error_kind") != "not_sent")
+    failed = (
+        counted(steps)
+        .group_by("workload", "arm", maintain_order=True)
+        .agg(
+            n=FAILED.sum(),
+            of=pl.len(),
+            share=FAILED.mean(),
+            kind=pl.col("error_kind").filter(cause).mode(maintain_order=True).first(),
+            example=pl.col("error_message").filter(cause).first(),
+        )
+        .filter(pl.col("n") > 0)
+    )
+    for workload, arm, *values in failed.iter_rows():
+        severity: Severity = "invalid" if values[2] > SPOILT_SHARE else "warning"
+        yield finding("steps_failed", severity, workload, arm, *values)
+    done = cells.filter(pl.col("status") == "done")
+    worst = done.filter(pl.col("late_p99_ms") > LATE_MS).sort("late_p99_ms", descending=True)
+    for workload, arm, load, late in _first_of_arm(worst).select(*LOAD, "late_p99_ms").iter_rows():
+        yield finding("requests_late", "warning", workload, arm, load, late)
+    empty = done.filter(pl.col("steady_s").is_null()).group_by("workload", "arm", maintain_order=True)
+    for (workload, arm), part in empty:
+        yield finding("steady_window_missing", "warning", workload, arm, len(part), _loads(part))
+    share = pl.col("steady_s") / pl.col("duration_s")
+    short = done.filter(share < SHORT_WINDOW).with_columns(share=share).group_by("workload", "arm", maintain_order=True)
+    for (workload, arm), part in short:
+        yield finding("steady_window_short", "warning", workload, arm, len(part), _loads(part), part["share"].min())
+    own = counted(tasks).filter(pl.col("steady") & pl.col("ok"))
+    per_load = own.group_by(*LOAD).agg(n=pl.col("task_id").n_unique())
+    fewest = per_load.group_by("workload").agg(pl.col("n").min()).filter(pl.col("n") < FEW_TASKS).sort("workload")
+    for workload, n in fewest.iter_rows():
+        yield finding("few_tasks", "warning", workload, None, n)
+    repeats = pl.col("repeat").n_unique()
+    in_all = own.filter(repeats.over(*LOAD, "task_id", "instance") == repeats.over(*LOAD))  # the same tasks in each
+    sums = in_all.group_by(*LOAD, "repeat").agg(pl.col("task_time_s").sum())
+    ratios = sums.group_by(LOAD).agg(ratio=pl.col("task_time_s").max() / pl.col("task_time_s").min())
+    drifted = ratios.filter(pl.col("ratio") > DRIFT).sort("ratio", *LOAD, descending=[True, False, False, False])
+    for workload, arm, load, ratio in _first_of_arm(drifted).iter_rows():
+        yield finding("repeats_drift", "warning", workload, arm, load, ratio)
+
+
+def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
+    """Whether the counts behind acceptance and prompt caches hold."""
+    mismatch = cells.filter((pl.col("status") == "done") & ~pl.col("counters_match")).sort(LOAD)
+    names = CODES["counters_mismatch"]
+    for row in _first_of_arm(mismatch).iter_rows(named=True):
+        yield finding("counters_mismatch", "invalid", row["workload"], row["arm"], *(row[name] for name in names))
+    own = counted(steps).filter(~FAILED)
+    sums = own.group_by("workload", "arm").agg(
+        pl.len(),
+        pl.col("num_drafts", "num_draft_tokens").count().name.prefix("known_"),
+        pl.col("decode_passes").count().alias("known_passes"),
+        pl.col("num_draft_tokens").sum().alias("drafted"),
+    )
+    by_arm = {(row["workload"], row["arm"]): row for row in sums.iter_rows(named=True)}
+    for plan in plans:
+        for arm in plan.methods:
+            if (plan.name, arm) not in by_arm:
+                continue
+            row = by_arm[plan.name, arm]
+            if arm == plan.baseline:
+                if row["drafted"]:
+                    yield finding("baseline_drafted", "invalid", plan.name, None, row["drafted"])  # it spoils every arm
+            elif not row["known_num_draft_tokens"]:
+                yield finding("acceptance_unknown", "note", plan.name, arm, row["len"])
+            elif not row["drafted"]:
+                yield finding("nothing_drafted", "warning", plan.name, arm, row["len"])
+            elif not row["known_num_drafts"]:
+                yield finding("rounds_unknown", "note", plan.name, arm, row["len"], row["known_passes"] > 0)
+        yield from _cache_gap(cells, plan)
+
+
+def _cache_gap(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[Finding]:
+    if plan.baseline is None:
+        return
+    own = cells.filter((pl.col("workload") == plan.name) & (pl.col("status") == "done"))
+    shares = own.group_by("arm", "concurrency").agg(pl.col("cached_share").mean()).drop_nulls()
+    baseline = shares.filter(pl.col("arm") == plan.baseline).drop("arm")
+    both = shares.filter(pl.col("arm") != plan.baseline).join(baseline, on="concurrency", suffix="_baseline")
+    gap = (pl.col("cached_share") - pl.col("cached_share_baseline")).abs()
+    widest = both.filter(gap > CACHE_GAP).sort(gap, "arm", descending=[True, False])
+    for arm, load, share, other in widest.unique("arm", keep="first", maintain_order=True).iter_rows():
+        yield finding("cached_share_differs", "warning", plan.name, arm, load, share, other)
+
+
+def _of_texts(steps: pl.DataFrame) -> Iterator[Finding]:
+    """Whether the model wrote what the workload asks for; shares are of the steps of one language whose text is known.
+
+    Invalid once over half of all the arm's texts are odd: then its figures are not figures of the workload.
+    """
+    own = counted(steps).filter(~FAILED)
+    cut = own.group_by("workload", "arm").agg((pl.col("finish_reason") == "length").mean().alias("share"), pl.len())
+    for workload, arm, share, n in cut.filter(pl.col("share") > CUT_SHARE).sort("workload", "arm").iter_rows():
+        yield finding("cut_by_max_tokens", "note", workload, arm, share, n)
+    signs = {
+        "repetitive_output": pl.col("repetitive"),
+        "prompt_echo": pl.col("echo"),
+        "output_language_mismatch": ~pl.col("language_fits"),
+    }
+    for code, sign in signs.items():
+        shares = own.group_by("workload", "arm", "language").agg(share=sign.mean(), n=sign.count(), odd=sign.sum())
+        arm_share = pl.col("odd").sum().over("workload", "arm") / pl.col("n").sum().over("workload", "arm")
+        shares = shares.with_columns(arm_share=arm_share).filter(pl.col("share") > ODD_TEXT_SHARE)
+        for row in shares.sort("workload", "arm", "language").iter_rows(named=True):
+            severity: Severity = "invalid" if row["arm_share"] > SPOILT_SHARE else "warning"
+            place = (row["workload"], row["arm"], row["language"])
+            yield finding(code, severity, *place, row["share"], row["n"])
+
+
+def _first_of_arm(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.unique(["workload", "arm"], keep="first", maintain_order=True)
+
+
+def _loads(cells: pl.DataFrame) -> list[int]:
+    return sorted(cells["concurrency"].unique().to_list())

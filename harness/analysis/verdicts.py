@@ -1,0 +1,50 @@
+"""What the run says of each arm, in the few figures that a sentence holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from harness.analysis.acceptance import ratios
+from harness.analysis.bootstrap import interval
+from harness.analysis.breakeven import Curve
+from harness.analysis.frames import Verdict
+from harness.analysis.speedup import Paired
+from harness.analysis.steps import OK, counted
+
+
+def verdicts(
+    curves: Sequence[Curve], break_even: pl.DataFrame, lossless: pl.DataFrame, steps: pl.DataFrame
+) -> tuple[Verdict, ...]:
+    """Return one verdict a curve, in the order of ``break_even``; arms that never finished a cell have side ``unknown``."""
+    accepted = counted(steps).filter(pl.col("steady") & OK)
+    found = []
+    for curve, row in zip(curves, break_even.iter_rows(named=True), strict=True):
+        own = pl.col("arm") == curve.arm
+        if curve.workload is not None:
+            own &= pl.col("workload") == curve.workload
+        same = lossless.filter(own).select(pl.col("n_identical").sum(), pl.col("n_steps").sum()).row(0)
+        first, last = _ends(curve.paired)
+        found.append(
+            Verdict(
+                **{name: value for name, value in row.items() if name != "n_tasks"},
+                speed_up_first=first,
+                speed_up_last=last,
+                identical_share=same[0] / same[1] if same[1] else None,
+                acceptance_length=accepted.filter(own).select(ratios())["acceptance_length"][0],
+            )
+        )
+    return tuple(found)
+
+
+def _ends(paired: Paired | None) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
+    """Return (estimate, low, high) at the lowest and the highest load, ``None`` where fewer than two tasks give no interval."""
+    if paired is None:
+        return None, None
+    draws, estimates = paired.draws(), paired.estimates()
+    ends: list[tuple[float, float, float] | None] = []
+    for index in (0, -1):
+        limits = interval(draws[:, index]) if paired.n_tasks[index] >= 2 else None
+        ends.append(None if limits is None else (float(estimates[index]), *limits))
+    return ends[0], ends[1]

@@ -1,0 +1,68 @@
+"""From files and overrides to checked workloads and an engine, before the first request is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.analysis.slo import parse_slo
+from harness.analysis.thresholds import parse_threshold
+from harness.engines.llamacpp import LlamaCppEngine, check_arms
+from harness.errors import UsageError, WorkloadError
+from harness.experiment import Experiment, combine
+from harness.models import ModelFile, resolve
+from harness.overrides import Overrides, apply
+from harness.workload import LoadedWorkload, load
+
+
+def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
+    """Load workload files, apply overrides, check everything that can be checked without an engine.
+
+    Raises:
+        UsageError: on bad input, with file and line where a file is to blame.
+    """
+    loaded = [load(path) for path in paths]
+    for item in loaded:
+        _check_goals(item)
+    workloads = [apply(item, overrides) for item in loaded]
+    for item in workloads:
+        check_arms(item)
+    return combine(workloads)
+
+
+def fetch_model(experiment: Experiment, progress: Callable[[str, float], None]) -> ModelFile | None:
+    """Return the model file, fetched and checked; ``None`` if every arm attaches to a server that has its own.
+
+    Raises:
+        ModelError: if the model is unknown, damaged or cannot be fetched.
+    """
+    spec = experiment.engine
+    if all(arm.base_url or spec.base_url for arm in experiment.arms):
+        return None
+    return resolve(spec.model, progress=progress)
+
+
+def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, float], None]) -> LlamaCppEngine:
+    """Return the engine of an experiment, not started yet; its servers log into ``folder``."""
+    policies = {loaded.workload.replay.prompt_cache for loaded in experiment.workloads}
+    return LlamaCppEngine(
+        experiment.engine,
+        experiment.arms,
+        concurrency=experiment.slots,
+        folder=folder / "engine",
+        prompt_cache="reset" if "reset" in policies else "salt",
+        progress=progress,
+    )
+
+
+def _check_goals(loaded: LoadedWorkload) -> None:
+    for key, text in loaded.workload.slo.items():
+        try:
+            parse_slo(key, text)
+        except UsageError as error:
+            raise WorkloadError(f"{loaded.where('slo', key)}: {error}") from error
+    for index, text in enumerate(loaded.workload.thresholds):
+        try:
+            parse_threshold(text)
+        except UsageError as error:
+            raise WorkloadError(f"{loaded.where('thresholds', index)}: {error}") from error

@@ -1,0 +1,289 @@
+"""Charts as inline SVG: no script, no font file, no network. Text stays text, so Korean needs a font only where it is read.
+
+Every function returns one chart a workload, and ``None`` where no workload has enough points to draw: a line needs two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import altair as alt
+import polars as pl
+import vl_convert
+
+from harness.analysis.frames import RunAnalysis
+from harness.columns import COLUMNS
+from reports.wording import Wording, is_unknown, number
+
+Row = Mapping[str, Any]
+Draw = Callable[[str, Sequence[Row], "Pen"], list[alt.Chart]]
+WIDTH = 400  # plot area in px; with its axis a chart fits a phone at a legible size
+FONTS = "system-ui, 'Malgun Gothic', 'Apple SD Gothic Neo', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
+BASELINE_COLOUR = "#808080"
+# After Okabe and Ito, the light ones darkened until each has 3:1 against white and against the dark page.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#B0609A", "#C47F00", "#2E93CC")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+DASHES: tuple[list[int], ...] = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [12, 4])
+_INK = "currentColor"  # the page's own text colour, so that one drawing serves light, dark and print
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One drawing: ``title`` is its heading and its name for screen readers."""
+
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """How the arms of a run are drawn: an arm has the same colour, shape and dash in every chart."""
+
+    names: tuple[str, ...]
+    baseline: frozenset[str]
+    shown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, analysis: RunAnalysis) -> Pen:
+        """Take the arms in the order in which the workload files name them, then those that only the frames know."""
+        declared = [arm for workload in analysis.manifest.get("workloads") or () for arm in workload.get("arms") or ()]
+        frames = (analysis.summary, analysis.speed_up, analysis.acceptance)
+        names = tuple(
+            dict.fromkeys([arm["name"] for arm in declared] + [name for frame in frames for name in frame["arm"]])
+        )
+        baseline = {arm["name"] for arm in declared if arm.get("method") == "none"}
+        return cls(names, frozenset(baseline) if declared else frozenset({"baseline"}), names)
+
+    def showing(self, rows: Sequence[Row]) -> Pen:
+        """Return the same pen for a chart of these rows: its legend names no arm that is not drawn."""
+        present = {row["arm"] for row in rows}
+        return replace(self, shown=tuple(name for name in self.names if name in present))
+
+    def _scale(self, of_baseline: Any, of_others: Sequence[Any]) -> alt.Scale:
+        place = {name: index for index, name in enumerate(name for name in self.names if name not in self.baseline)}
+        values = [of_others[place[name] % len(of_others)] if name in place else of_baseline for name in self.shown]
+        return alt.Scale(domain=list(self.shown), range=values)
+
+    def colour(self) -> alt.Color:
+        """Colour by arm."""
+        # the band's own opacity would wash the legend out
+        legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=2)
+        return alt.Color("arm:N", title=None, scale=self._scale(BASELINE_COLOUR, COLOURS), legend=legend)
+
+    def lines(self, rows: Sequence[Row], x: alt.X, y: alt.Y) -> tuple[alt.Chart, alt.Chart]:
+        """Return a line and its points for each arm."""
+        dash = alt.StrokeDash("arm:N", title=None, scale=self._scale([1, 0], DASHES))
+        shape = alt.Shape("arm:N", title=None, scale=self._scale("circle", SHAPES))
+        base = _data(rows).encode(x=x, y=y, color=self.colour())
+        return (
+            base.mark_line(strokeWidth=2.2).encode(strokeDash=dash),
+            base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape),
+        )
+
+
+def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
+    """Draw speed-up of task time over concurrency: a line and a 95 % band an arm, the line at 1, break-even marked on it."""
+    rows = _known(primary_window(analysis.speed_up), "speed_up")
+    ends = [
+        row[name] for row in rows for name in ("speed_up", "speed_up_low", "speed_up_high") if not is_unknown(row[name])
+    ]
+    if not ends:
+        return None
+    margin = 0.06 * max(max(ends) - min(ends), 0.2)
+    domain = [min(*ends, 1.0) - margin, max(*ends, 1.0) + margin]  # one for all workloads, so that they compare by eye
+    crossings = [
+        {**row, "one": 1.0, "label": number(row["break_even"], "tasks")}
+        for row in _known(analysis.break_even, "break_even")
+    ]
+
+    def draw(workload: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+        x = _concurrency(own, words)
+        y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
+        marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
+        spans = [
+            row for row in marks if not is_unknown(row["break_even_low"]) and not is_unknown(row["break_even_high"])
+        ]
+        at_one = _data(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
+        return [
+            _data([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
+            _data(own)
+            .mark_area(opacity=0.16)
+            .encode(x=x, y="speed_up_low:Q", y2="speed_up_high:Q", color=pen.colour()),
+            *pen.lines(own, x, y),
+            _data(spans)
+            .mark_rule(strokeWidth=5, opacity=0.45)
+            .encode(x="break_even_low:Q", x2="break_even_high:Q", y="one:Q", color=pen.colour()),
+            at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
+            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
+        ]
+
+    return _per_workload(analysis, words, "speed_up", rows, draw, over="concurrency")
+
+
+def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
+    """Draw the median task time over concurrency, a line an arm, with a thin dashed line at p90 where there are enough tasks."""
+
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+        x = _concurrency(own, words)
+        y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
+        high = _data([row for row in own if not is_unknown(row["task_time_p90_s"])])
+        p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
+        return [p90.encode(x=x, y="task_time_p90_s:Q", color=pen.colour()), *pen.lines(own, x, y)]
+
+    return _per_workload(
+        analysis, words, "task_time", _known(analysis.summary, "task_time_p50_s"), draw, over="concurrency"
+    )
+
+
+def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
+    """Draw acceptance length (filled) and tokens per pass (hollow) for each kind of step and language, pooled over loads."""
+    names = ("acceptance_length", "tokens_per_pass")
+    rows = [
+        {**row, "step": f"{words.figure('kind', row['kind'])} · {words.figure('language', row['language'])}"}
+        for row in by_kind_and_language(analysis.acceptance).iter_rows(named=True)
+        if not all(is_unknown(row[name]) for name in names)
+    ]
+
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+        steps = list(dict.fromkeys(row["step"] for row in own))
+        height = len(steps) * max(26, 14 * len(pen.shown))
+        y = alt.Y("step:N", sort=steps, title=None, axis=alt.Axis(labelLimit=170, grid=True))
+        x = alt.X("value:Q", title=words.text("chart.acceptance_axis"), scale=alt.Scale(zero=False, domainMin=1))
+        place: dict[str, Any] = {"y": y, "yOffset": alt.YOffset("arm:N", sort=list(pen.shown)), "color": pen.colour()}
+        length, passes = (
+            _data([{**row, "value": row[name]} for row in own if not is_unknown(row[name])]).encode(x=x, **place)
+            for name in names
+        )
+        both = _data([row for row in own if not any(is_unknown(row[name]) for name in names)])
+        return [
+            both.mark_rule(opacity=0.4)
+            .encode(x="tokens_per_pass:Q", x2="acceptance_length:Q", **place)
+            .properties(height=height),
+            passes.mark_point(size=55, strokeWidth=1.6, opacity=1),
+            length.mark_point(size=70, filled=True, opacity=1),
+        ]
+
+    return _per_workload(analysis, words, "acceptance", rows, draw, over=None)
+
+
+def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
+    """Draw the share of rounds that accept at least so many drafted tokens, over the position in the draft."""
+    pooled = analysis.survival.filter(pl.col("kind").is_null() & pl.col("language").is_null())
+
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+        last = max(row["position"] for row in own)
+        axis = alt.Axis(values=list(range(1, last + 1, 1 + last // 16)), format="d", grid=False)
+        x = alt.X(
+            "position:Q", title=words.header("position"), axis=axis, scale=alt.Scale(domain=[1, last], nice=False)
+        )
+        return [*pen.lines(own, x, _share("survival", words))]
+
+    return _per_workload(analysis, words, "survival", _known(pooled, "survival"), draw, over="position")
+
+
+def lossless(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
+    """Draw the share of steps whose output equals the baseline's, over concurrency."""
+
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+        return [*pen.lines(own, _concurrency(own, words), _share("identical_share", words))]
+
+    return _per_workload(
+        analysis, words, "lossless", _known(analysis.lossless, "identical_share"), draw, over="concurrency"
+    )
+
+
+def primary_window(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the speed-ups of the steady window, those of the whole cell only where no steady one is known."""
+    steady = frame.filter((pl.col("window") == "steady") & pl.col("speed_up").is_not_null())
+    return frame.filter(pl.col("window") == ("steady" if steady.height else "whole"))
+
+
+def by_kind_and_language(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of acceptance that tell kind and language apart and pool over concurrency."""
+    apart = pl.col("kind").is_not_null() & pl.col("language").is_not_null()
+    return frame.filter(apart & pl.col("concurrency").is_null()).sort(
+        "workload", "language", "kind", maintain_order=True
+    )
+
+
+def _known(frame: pl.DataFrame, name: str) -> list[Row]:
+    return [row for row in frame.iter_rows(named=True) if not is_unknown(row[name])]
+
+
+def _data(rows: Sequence[Row]) -> alt.Chart:
+    return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
+
+
+def _concurrency(rows: Iterable[Row], words: Wording) -> alt.X:
+    levels = sorted({row["concurrency"] for row in rows})
+    axis = alt.Axis(values=levels, format="d", grid=False, labelFlush=False)
+    scale = alt.Scale(type="log", base=2, domain=[levels[0], levels[-1]], nice=False)
+    return alt.X("concurrency:Q", title=words.text("chart.concurrency_axis"), axis=axis, scale=scale)
+
+
+def _share(name: str, words: Wording) -> alt.Y:
+    axis, scale = alt.Axis(format=".0%"), alt.Scale(domain=[0, 1])
+    return alt.Y(f"{name}:Q", title=COLUMNS[name].header[words.lang], axis=axis, scale=scale)
+
+
+def _per_workload(
+    analysis: RunAnalysis, words: Wording, key: str, rows: Sequence[Row], draw: Draw, *, over: str | None
+) -> tuple[Chart, ...] | None:
+    pen = Pen.of(analysis)
+    charts: list[Chart] = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        own = [row for row in rows if row["workload"] == workload]
+        if over is None or len({row[over] for row in own}) >= 2:
+            title = words.text(f"chart.{key}", workload=workload)
+            charts.append(Chart(title, _svg(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}")))
+    return tuple(charts) or None
+
+
+def _svg(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
+    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict()
+    spec.setdefault("height", 230)
+    text = {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
+    spec["config"] = {
+        "aria": False,  # the drawing is one image with one name; its figures stand in the table beside it
+        "font": "sans-serif",
+        "axis": {
+            **text,
+            "gridColor": _INK,
+            "gridOpacity": 0.14,
+            "domainColor": _INK,
+            "tickColor": _INK,
+            "titlePadding": 8,
+        },
+        "legend": {
+            **text,
+            "orient": "bottom",
+            "direction": "horizontal",
+            "columns": 3,
+            "labelLimit": 180,
+            "symbolSize": 90,
+            "columnPadding": 30,
+            "labelOffset": 6,
+        },
+        "view": {"stroke": None},
+    }
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")
+    size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
+    width = size.group(1) if size else str(WIDTH)
+    name = escape(title, quote=True)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" font-family="{FONTS}" '
+    view = re.search(r'viewBox="[^"]+"', svg)
+    opening = f'{head}style="max-width:{width}px" {view.group(0) if view else ""}><title>{name}</title>'
+    return re.sub(r"^.*?<svg[^>]*>", lambda _: opening, svg, count=1, flags=re.DOTALL)

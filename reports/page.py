@@ -1,0 +1,285 @@
+"""The report as one HTML page: no script, no network, every chart beside its table, readable on a phone and on A4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import jinja2
+import polars as pl
+from markupsafe import Markup
+
+from harness.analysis.frames import RunAnalysis, Verdict
+from harness.columns import COLUMNS
+from reports import charts, trust
+from reports.tables import Table, table
+from reports.verdict import certainty, last_line, leading, sentence
+from reports.wording import Wording, interval, wording
+
+MOST_SENTENCES = 3  # of verdict at the top of the page
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the page: ``notes`` say what is missing and why, ``bullets`` are a plain list, ``code`` command lines."""
+
+    id: str
+    title: str
+    lead: str
+    charts: tuple[charts.Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    bullets: tuple[str, ...] = ()
+    code: tuple[tuple[str, str], ...] = ()
+    detail: bool = False  # set in smaller type
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence of the verdict with how certain it is."""
+
+    text: str
+    certainty: str
+    certainty_text: str
+
+
+def render(analysis: RunAnalysis, lang: str) -> str:
+    """Return the whole page as text."""
+    words = wording(lang)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(resources.files("reports").joinpath("template.html").read_text(encoding="utf-8"))
+    manifest = analysis.manifest
+    engine = manifest.get("engine") or {}
+    return template.render(
+        lang=lang,
+        words=words,
+        title=words.text("title"),
+        subtitle=words.text(
+            "subtitle",
+            workloads=", ".join(str(item.get("name")) for item in manifest.get("workloads") or ()) or None,
+            engine=" ".join(str(engine[key]) for key in ("engine", "version") if engine.get(key)) or None,
+            created=manifest.get("created"),
+        ),
+        headlines=headlines(analysis, words),
+        nothing=None if leading(analysis) else last_line(analysis, lang),
+        sections=sections(analysis, words),
+        svg=Markup,
+    )
+
+
+def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
+    """Return the first sentences of the page: the arms that hold out longest, pooled over workloads."""
+    return [
+        Headline(sentence(item, words.lang, analysis.findings), level, words.text(f"certainty.{level}"))
+        for item in leading(analysis)[:MOST_SENTENCES]
+        for level in (certainty(item, analysis.findings),)
+    ]
+
+
+def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
+    """Return the parts of the page in reading order; a part without any content still says why it is empty."""
+    load = ("workload", "arm", "concurrency")
+    parts = [
+        Section("verdicts", words.text("table.verdicts"), _legend(analysis, words), (), _some(_verdicts(analysis, words)),
+                _more(analysis, words)),
+        _figure(
+            analysis, words, "speed_up", charts.speed_up,
+            _speed_up(analysis, words), _of(analysis.break_even, ("workload", "arm", "break_even", "side", "lowest_concurrency",
+                                                                  "highest_concurrency", "n_tasks"), words, "break_even"),
+        ),
+        _figure(
+            analysis, words, "task_time", charts.task_time,
+            _of(analysis.summary, (*load, "n_tasks", "n_steps_failed", "task_time_mean_s", "task_time_p50_s", "task_time_p90_s",
+                                   "task_time_no_wait_mean_s", "tasks_per_hour", "output_tokens_per_s"), words, "task_time"),
+            _of(analysis.summary, (*load, "n_steps", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms", "step_latency_p50_s",
+                                   "step_latency_p90_s"), words, "latency"),
+        ),
+        _figure(
+            analysis, words, "acceptance", charts.acceptance,
+            _of(_drafting(charts.by_kind_and_language(analysis.acceptance)),
+                ("workload", "arm", "language", "kind", "n_steps", "num_drafts", "acceptance_length", "acceptance_length_macro",
+                 "tokens_per_pass", "acceptance_rate", "repetitive_share", "identical_share"), words, "acceptance"),
+            _of(_drafting(_by_load(analysis.acceptance)), (*load, "n_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens",
+                                                "acceptance_length", "tokens_per_pass", "acceptance_rate"), words, "acceptance_by_load"),
+        ),
+        _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
+        _figure(
+            analysis, words, "lossless", charts.lossless,
+            _of(analysis.lossless, (*load, "n_steps", "n_identical", "identical_share", "first_difference_token_min",
+                                    "first_difference_token_p50", "example_step"), words, "lossless"),
+        ),
+    ]  # fmt: skip
+    objectives = _some(
+        _of(analysis.slo, (*load, "objective", "limit", "observed", "n", "attained_share", "met"), words, "slo"),
+        _of(analysis.thresholds, ("workload", "arm", "threshold", "observed", "met"), words, "thresholds"),
+    )
+    if objectives:
+        parts.append(
+            Section("objectives", words.text("section.objectives"), words.text("lead.objectives"), tables=objectives)
+        )
+    found = _some(_findings(analysis, words))
+    parts += [
+        Section("findings", words.text("section.findings"), words.text("lead.findings" if found else "lead.findings_none"), tables=found),
+        Section("not-measured", words.text("section.not_measured"), words.text("lead.not_measured"),
+                bullets=tuple(trust.not_measured(analysis, words))),
+        _trust(analysis, words),
+        Section("glossary", words.text("section.glossary"), words.text("lead.glossary"), tables=(glossary(words),), detail=True),
+    ]  # fmt: skip
+    return parts if analysis.verdicts else parts[1:]
+
+
+def glossary(words: Wording) -> Table:
+    """Return every column with unit, definition and direction."""
+    rows = tuple(
+        (
+            f"{column.header[words.lang]} ({column.name})",
+            column.definition[words.lang],
+            column.unit or "",
+            words.text(f"better.{column.better}") if column.better else "",
+        )
+        for column in COLUMNS.values()
+    )
+    headers = tuple(words.text(f"table.{key}") for key in ("column", "definition", "unit", "direction"))
+    return Table(words.text("table.glossary"), headers, (False,) * 4, rows)
+
+
+def _figure(
+    analysis: RunAnalysis,
+    words: Wording,
+    key: str,
+    draw: Callable[[RunAnalysis, Wording], tuple[charts.Chart, ...] | None],
+    *shown: Table,
+) -> Section:
+    drawn, rows = draw(analysis, words), _some(*shown)
+    notes = [] if drawn else [words.text(f"missing.{key}_chart")]
+    if not rows:
+        notes.append(words.text("missing.table"))
+    return Section(
+        key.replace("_", "-"), words.text(f"section.{key}"), words.text(f"lead.{key}"), drawn or (), rows, tuple(notes)
+    )
+
+
+def _trust(analysis: RunAnalysis, words: Wording) -> Section:
+    again = trust.rerun(analysis.manifest)
+    code = [(words.text("trust.report_again"), "harness report RUN")]
+    if again:
+        code.insert(0, (f"{words.text('trust.rerun')} ({words.text('trust.rerun_same')})", again))
+    notes = [words.text("trust.not_recorded")] if again is None else []
+    if not trust.errors(analysis, words).rows:
+        notes.append(words.text("trust.no_errors"))
+    shown = tuple(trust.tables(analysis, words))
+    return Section(
+        "trust",
+        words.text("section.trust"),
+        words.text("lead.trust"),
+        (),
+        shown,
+        tuple(notes),
+        (),
+        tuple(code),
+        detail=True,
+    )
+
+
+def _of(frame: pl.DataFrame, names: Sequence[str], words: Wording, caption: str) -> Table:
+    return table(frame, names, words, words.text(f"table.{caption}"))
+
+
+def _some(*tables: Table) -> tuple[Table, ...]:
+    return tuple(item for item in tables if item.rows)
+
+
+def _drafting(frame: pl.DataFrame) -> pl.DataFrame:
+    names = ("num_draft_tokens", "acceptance_length", "tokens_per_pass")
+    return frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in names))
+
+
+def _by_load(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null())
+
+
+def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
+    main = charts.primary_window(analysis.speed_up)
+    names = ("workload", "arm", "concurrency", "n_tasks", "window", "speed_up", "speed_up_no_wait")
+    shown = _of(main, names, words, "speed_up")
+    whole = {
+        (row["workload"], row["arm"], row["concurrency"]): words.figure("speed_up", row["speed_up"])
+        for row in analysis.speed_up.filter(pl.col("window") == "whole").iter_rows(named=True)
+    }
+    keys = main.select("workload", "arm", "concurrency").iter_rows()
+    rows = tuple(
+        (*row, whole.get(key, words.figure("speed_up", None))) for row, key in zip(shown.rows, keys, strict=True)
+    )
+    return Table(shown.caption, (*shown.headers, words.text("table.whole_window")), (*shown.numeric, True), rows)
+
+
+def _survival(analysis: RunAnalysis, words: Wording) -> Table:
+    pooled = analysis.survival.filter(pl.col("kind").is_null() & pl.col("language").is_null())
+    positions = sorted(pooled["position"].drop_nulls().unique().to_list())
+    by_arm: dict[tuple[str, str], dict[int, str]] = {}
+    for row in pooled.iter_rows(named=True):
+        by_arm.setdefault((row["workload"], row["arm"]), {})[row["position"]] = words.figure(
+            "survival", row["survival"]
+        )
+    rows = tuple((*key, *(values.get(position, "") for position in positions)) for key, values in by_arm.items())
+    headers = (words.header("workload"), words.header("arm"), *map(str, positions))
+    return Table(f"{words.text('table.survival')} (%)", headers, (False, False, *[True] * len(positions)), rows)
+
+
+def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
+    def at(point: tuple[float, float, float] | None, load: int | None) -> str:
+        return f"{interval(*point, 'x')} @ {load}" if point else words.figure("speed_up", None)
+
+    def row(item: Verdict) -> tuple[str, ...]:
+        crossing = interval(item.break_even, item.break_even_low, item.break_even_high, "tasks")
+        share = words.figure("identical_share", item.identical_share)
+        length = words.figure("acceptance_length", item.acceptance_length)
+        place = item.workload or words.text("all")
+        level = certainty(item, analysis.findings)
+        points = (at(item.speed_up_first, item.lowest_concurrency), at(item.speed_up_last, item.highest_concurrency))
+        return (
+            place,
+            item.arm,
+            *points,
+            crossing,
+            words.text(f"side.{item.side}"),
+            share,
+            length,
+            words.text(f"certainty.short.{level}"),
+        )
+
+    headers = (
+        words.header("workload"), words.header("arm"), words.text("table.at_lowest"), words.text("table.at_highest"),
+        f"{words.header('break_even')} [95\u00a0%]", words.header("side"), words.header("identical_share"),
+        words.header("acceptance_length"), words.text("certainty.title"),
+    )  # fmt: skip
+    numeric = (False, False, True, True, True, False, True, True, False)
+    return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts))
+
+
+def _legend(analysis: RunAnalysis, words: Wording) -> str:
+    levels = dict.fromkeys(certainty(item, analysis.findings) for item in analysis.verdicts)
+    meanings = (f"{words.text(f'certainty.short.{level}')} = {words.text(f'certainty.{level}')}" for level in levels)
+    return f"{words.text('certainty.title')}: {'; '.join(meanings)}."
+
+
+def _more(analysis: RunAnalysis, words: Wording) -> tuple[str, ...]:
+    rest = len(leading(analysis)) - MOST_SENTENCES
+    return (words.text("lead.more_arms", n=rest),) if rest > 0 else ()
+
+
+def _findings(analysis: RunAnalysis, words: Wording) -> Table:
+    headers = (words.text("table.severity"), words.header("workload"), words.header("arm"), words.text("table.finding"))
+    rows = tuple(
+        (
+            words.text(f"severity.{item.severity}"),
+            item.workload or words.text("all"),
+            item.arm or words.text("all"),
+            words.finding(item),
+        )
+        for item in analysis.findings
+    )
+    return Table(words.text("table.findings"), headers, (False,) * 4, rows)

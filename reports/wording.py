@@ -1,0 +1,168 @@
+"""Everything a report says, in one language: the texts of ``reports/texts`` and how figures are written for people."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from harness.analysis.frames import Finding
+from harness.columns import COLUMNS
+from harness.errors import UsageError
+
+LANGUAGES = ("ko", "en")
+UNKNOWN = "–"
+_SHOWN_UNITS = {
+    "s": "s",
+    "ms": "ms",
+    "share": "%",
+    "x": "x",
+}  # other units stand in the header itself or in the glossary
+_TWO_DECIMALS = frozenset({"x", "tokens/round", "tokens/pass"})
+_MEASURED = frozenset({"s", "ms", "tokens/s", "tasks/h"})  # three figures even when they end in 0
+_LONGEST_TEXT = 160  # of a value from outside (an error message, a path) inside a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The texts of one language by dotted key, and the forms of figures."""
+
+    lang: str
+    texts: Mapping[str, str]
+
+    def text(self, key: str, /, **values: Any) -> str:
+        """Return a text with its places filled; a place without a value reads as unknown.
+
+        Raises:
+            KeyError: if no text has this key (a mistake in this package; a test holds both languages to the same keys).
+        """
+        return _TolerantFormatter().vformat(self.texts[key], (), values)
+
+    def optional(self, key: str, /, **values: Any) -> str | None:
+        """Return a text that need not exist, ``None`` where it does not."""
+        return self.text(key, **values) if key in self.texts else None
+
+    def finding(self, finding: Finding) -> str:
+        """Return what a finding means; a code without a text of its own is shown with its values."""
+        values = {name: _brief(value) for name, value in finding.values.items()}
+        known = self.optional(f"finding.{finding.code}", **values)
+        if known is not None:
+            return known
+        details = ", ".join(f"{key}={_plain(value)}" for key, value in values.items())
+        return self.text("finding_unknown", code=finding.code, details=details or UNKNOWN)
+
+    def header(self, name: str) -> str:
+        """Return a column's header with its unit where the unit is one of measure."""
+        column = COLUMNS[name]
+        unit = _SHOWN_UNITS.get(column.unit or "")
+        return f"{column.header[self.lang]} ({unit})" if unit else column.header[self.lang]
+
+    def figure(self, name: str, value: Any) -> str:
+        """Return a column's value as people read it; unknown is a dash."""
+        if name in ("kind", "language"):
+            return self.text("all") if value is None else self.label(name, str(value))
+        if isinstance(value, bool):
+            return self.text("yes" if value else "no")
+        if name == "side" and value is not None:
+            return self.optional(f"side.{value}") or str(value)
+        return number(value, COLUMNS[name].unit)
+
+    def label(self, what: str, value: str) -> str:
+        """Return the word for a step kind or a language, the value itself where there is none."""
+        return self.optional(f"{what}.{value}") or value
+
+
+@cache
+def wording(lang: str) -> Wording:
+    """Return the wording of a language.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    if lang not in LANGUAGES:
+        raise UsageError(f"unknown report language {lang!r}; known: {', '.join(LANGUAGES)}")
+    raw = resources.files("reports").joinpath("texts", f"{lang}.yaml").read_text(encoding="utf-8")
+    return Wording(lang, dict(_flatten(yaml.safe_load(raw), "")))
+
+
+def is_unknown(value: Any) -> bool:
+    """Tell whether a value of a frame carries nothing."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def number(value: Any, unit: str | None = None) -> str:
+    """Return a value in the form of its unit: shares in per cent, ratios with two decimals, others with three figures."""
+    if is_unknown(value):
+        return UNKNOWN
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if unit == "share":
+        return percent(value)
+    if unit in _TWO_DECIMALS:
+        return f"{value:.2f}"
+    if unit == "tasks" and isinstance(value, float):
+        return f"{value:,.{int(value < 10)}f}".removesuffix(
+            ".0"
+        )  # a concurrency between two measured ones is not known finer
+    measured = unit in _MEASURED and isinstance(value, float) and value != 0
+    whole = abs(value) >= 1000 or (float(value).is_integer() and not measured)
+    decimals = 0 if whole else min(max(0, 2 - math.floor(math.log10(abs(value)))), 6)
+    return f"{value:,.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent; only exactly all reads as 100, only exactly none as 0."""
+    if share in (0, 1):
+        return f"{share * 100:.0f}"
+    inside = 0 < share < 1
+    return f"{min(max(share * 100, 0.1), 99.9) if inside else share * 100:.1f}"
+
+
+def interval(estimate: Any, low: Any, high: Any, unit: str | None = None) -> str:
+    """Return an estimate with its interval in brackets, an end that is beyond what was measured left open ("[6–…]")."""
+    if is_unknown(low) and is_unknown(high):
+        return number(estimate, unit)
+    ends = ["…" if is_unknown(end) else number(end, unit) for end in (low, high)]
+    return f"{number(estimate, unit)} [{'–'.join(ends)}]"
+
+
+def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _flatten(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", re.sub(r"\s+", " ", str(item)).strip()
+
+
+def _brief(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    flat = " ".join(value.split())
+    return flat if len(flat) <= _LONGEST_TEXT else flat[: _LONGEST_TEXT - 1] + "…"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_plain(item)}" for key, item in value.items())
+    if isinstance(value, Sequence):
+        return ", ".join(_plain(item) for item in value)
+    return number(value)
+
+
+class _TolerantFormatter(string.Formatter):
+    """Fills places with figures for people; ``{x:share}`` gives a unit, a missing or unknown value is a dash."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(key) if isinstance(key, str) else None
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return number(value, format_spec) if format_spec and not isinstance(value, str) else _plain(value)

@@ -1,0 +1,1 @@
+"""Tests of the figures: arithmetic that a reader does in the head."""

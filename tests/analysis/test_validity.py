@@ -1,0 +1,203 @@
+"""Every reason to trust a figure less is found, and none in a run that is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.frames import Finding
+from harness.analysis.run import analyse
+from harness.analysis.validity import CODES
+from harness.records import CellRecord, StepRecord
+from harness.tasks import tasks_sha256
+from tests.analysis.test_outputs import LETTER, workload_files
+from tests.builders import ARM, BASELINE, TEXT, cell, cell_key, counters, run_folder, solo_tasks, step, workload_entry
+
+LOOP = "Thank you for your help. " * 20
+SPEC = counters(5, 20, 10)
+
+
+def found(
+    folder: Path, records: Sequence[StepRecord], cells: Sequence[CellRecord] | None = None, **entry: Any
+) -> dict[str, Finding]:
+    """Return the findings of a run of one workload by code."""
+    run = run_folder(folder, records, cells, [workload_entry(**entry)], texts=(TEXT, LOOP, LETTER))
+    findings = {finding.code: finding for finding in analyse(run).findings}
+    assert all(set(finding.values) == set(CODES[code]) for code, finding in findings.items())
+    return findings
+
+
+def both(lengths: Sequence[float] = (100,) * 10, **fields: Any) -> list[StepRecord]:
+    """Return the same tasks in baseline and arm; ``fields`` go to the arm's steps."""
+    return solo_tasks(cell_key(BASELINE), lengths) + solo_tasks(cell_key(), lengths, **({"spec": SPEC} | fields))
+
+
+def test_a_sound_run_has_no_findings(tmp_path: Path) -> None:
+    """Ten tasks in both arms, all well: nothing to say."""
+    assert found(tmp_path, both()) == {}
+
+
+def test_no_finished_cell(tmp_path: Path) -> None:
+    """A run that finished nothing is invalid as a whole."""
+    finding = found(tmp_path, both(), [])["no_finished_cell"]
+    assert (finding.severity, finding.values["n_cells"]) == ("invalid", 2)
+
+
+def test_cells_unfinished(tmp_path: Path) -> None:
+    """Of four planned cells one is done, one failed, one cut short, and one never started."""
+    keys = [cell_key(BASELINE), cell_key(), cell_key(BASELINE, repeat=2)]
+    records = [step(key) for key in keys]
+    finding = found(tmp_path, records, [cell(keys[0]), cell(keys[1], "failed")], repeats=2)["cells_unfinished"]
+    assert finding.values == {"n_planned": 4, "n_done": 1, "n_failed": 1, "n_unfinished": 2}
+
+
+def test_cells_foreign(tmp_path: Path) -> None:
+    """A cell that the manifest does not plan is named."""
+    records = [*both(), step(cell_key(arm="mtp"))]
+    assert found(tmp_path, records)["cells_foreign"].values == {"n_cells": 1}
+
+
+def test_no_baseline(tmp_path: Path) -> None:
+    """Without an arm of method none there is nothing to compare with."""
+    assert "baseline_missing" in found(tmp_path, solo_tasks(cell_key(), [100]), methods={ARM: "ngram-map-k"})
+
+
+def test_an_unfinished_baseline(tmp_path: Path) -> None:
+    """A baseline that finished no cell leaves every arm without a comparison."""
+    assert found(tmp_path, solo_tasks(cell_key(), [100]))["baseline_unfinished"].values == {"baseline": BASELINE}
+
+
+def test_a_baseline_that_drafts(tmp_path: Path) -> None:
+    """A baseline with drafted tokens is none: invalid."""
+    records = solo_tasks(cell_key(BASELINE), [100] * 10, spec=SPEC) + solo_tasks(cell_key(), [100] * 10, spec=SPEC)
+    finding = found(tmp_path, records)["baseline_drafted"]
+    assert (finding.severity, finding.values["num_draft_tokens"]) == ("invalid", 200)
+
+
+def test_a_synthetic_arm(tmp_path: Path) -> None:
+    """An arm with made-up acceptance is announced."""
+    assert "synthetic_arm" in found(tmp_path, both(), methods={BASELINE: "none", ARM: "synthetic"})
+
+
+def test_temperature_above_zero_and_live_history(tmp_path: Path) -> None:
+    """What keeps outputs from being compared is said."""
+    assert found(tmp_path / "a", both(), temperature=0.5)["temperature_above_zero"].values == {"temperature": 0.5}
+    assert "live_history" in found(tmp_path / "b", both(), history="live")
+
+
+@pytest.mark.parametrize(("n_failed", "severity"), [(1, "warning"), (9, "invalid")])
+def test_steps_failed(tmp_path: Path, n_failed: int, severity: str) -> None:
+    """One failed step of ten is a warning with its cause; nine leave no figure of the workload."""
+    good = solo_tasks(cell_key(BASELINE), [100] * 10) + solo_tasks(cell_key(), [100] * (10 - n_failed), spec=SPEC)
+    bad = [
+        step(cell_key(), f"t{20 + i}", due=2000, end=2100, error_kind="http_status", error_message="500")
+        for i in range(n_failed)
+    ]
+    finding = found(tmp_path, [*good, *bad])["steps_failed"]
+    assert finding.severity == severity
+    assert dict(finding.values) == {
+        "n_failed": n_failed, "n_steps": 10, "share": n_failed / 10, "error_kind": "http_status", "example": "500"
+    }  # fmt: skip
+
+
+def test_requests_that_left_late(tmp_path: Path) -> None:
+    """Requests that leave 60 ms after they were due show that the client was the bottleneck."""
+    records = solo_tasks(cell_key(BASELINE), [100] * 10)
+    records += [
+        step(cell_key(), f"t{i}", due=100 * i, sent=100 * i + 60, end=100 * i + 100, spec=SPEC) for i in range(10)
+    ]
+    finding = found(tmp_path, records)["requests_late"]
+    assert (finding.arm, finding.values["late_p99_ms"]) == (ARM, pytest.approx(60))
+
+
+def test_few_tasks(tmp_path: Path) -> None:
+    """Nine distinct tasks are too few for a trustworthy interval."""
+    assert found(tmp_path, both([100] * 9))["few_tasks"].values == {"n_tasks": 9}
+
+
+def test_a_steady_window_that_never_came(tmp_path: Path) -> None:
+    """One task after the other at concurrency 2: the full load never was there."""
+    records = [step(cell_key(concurrency=2), f"t{i}", due=200 * i, end=200 * i + 100) for i in range(3)]
+    assert found(tmp_path, records, concurrency=[2])["steady_window_missing"].values["concurrency"] == [2]
+
+
+def test_a_short_steady_window(tmp_path: Path) -> None:
+    """Two at once for one second of ten: a tenth of the cell."""
+    records = [step(cell_key(concurrency=2), "t1", end=1000), step(cell_key(concurrency=2), "t2", end=10_000)]
+    assert found(tmp_path, records, concurrency=[2])["steady_window_short"].values["share"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(1.2, False), (1.5, True)])
+def test_drift_between_repeats(tmp_path: Path, slower: float, expected: bool) -> None:
+    """The second repeat takes 1.5 times as long as the first: drift. 1.2 times is what machines do."""
+    records = both()
+    for arm in (BASELINE, ARM):
+        records += solo_tasks(cell_key(arm, repeat=2), [100 * slower] * 10, spec=SPEC if arm == ARM else None)
+    findings = found(tmp_path, records, repeats=2)
+    assert ("repeats_drift" in findings) is expected
+    if expected:
+        assert findings["repeats_drift"].values["ratio"] == pytest.approx(1.5)
+
+
+def test_counters_that_contradict_the_server(tmp_path: Path) -> None:
+    """Ten steps of 20 drafted tokens against a server that counted 999."""
+    ended = cell(cell_key(), server_before=counters(0, 0, 0), server_after=counters(50, 999, 100))
+    finding = found(tmp_path, both(), [cell(cell_key(BASELINE)), ended])["counters_mismatch"]
+    assert (finding.severity, finding.values["num_draft_tokens"], finding.values["server_num_draft_tokens"]) == (
+        "invalid", 200, 999
+    )  # fmt: skip
+
+
+def test_unknown_acceptance_unknown_rounds_and_nothing_drafted(tmp_path: Path) -> None:
+    """No counts, counts without rounds, and zero drafts are three different things."""
+    assert "acceptance_unknown" in found(tmp_path / "a", both(spec=None))
+    assert "rounds_unknown" in found(tmp_path / "b", both(spec=counters(None, 20, 10)))
+    assert "nothing_drafted" in found(tmp_path / "c", both(spec=counters(0, 0, 0)))
+
+
+def test_cached_shares_that_differ(tmp_path: Path) -> None:
+    """An arm that found half of its prompts in the cache, against none in the baseline."""
+    finding = found(tmp_path, both(cached_tokens=25))["cached_share_differs"]
+    assert (finding.values["cached_share"], finding.values["baseline_cached_share"]) == (0.5, 0)
+
+
+def test_outputs_cut_by_the_limit(tmp_path: Path) -> None:
+    """When every answer ends at max_tokens, task times are those of the limit."""
+    assert found(tmp_path, both(finish_reason="length"))["cut_by_max_tokens"].values["share"] == 1
+
+
+def test_repetitive_outputs(tmp_path: Path) -> None:
+    """Loops in every step of an arm spoil its acceptance."""
+    finding = found(tmp_path, both(text=LOOP))["repetitive_output"]
+    assert (finding.arm, finding.severity, finding.values["share"]) == (ARM, "invalid", 1)
+
+
+def test_loops_in_one_language_of_several_are_a_warning(tmp_path: Path) -> None:
+    """All of the Korean steps loop, a tenth of the arm's steps: a warning about Korean, not an invalid arm."""
+    records = both([100] * 9)
+    records += [step(cell_key(arm), "t10", due=900, end=1000, language="ko", text=LOOP) for arm in (BASELINE, ARM)]
+    finding = found(tmp_path, records)["repetitive_output"]
+    assert (finding.severity, finding.values["language"], finding.values["share"]) == ("warning", "ko", 1)
+
+
+def test_outputs_in_another_language(tmp_path: Path) -> None:
+    """English answers in steps labelled Korean are a mismatch, told per language."""
+    finding = found(tmp_path, both(language="ko"))["output_language_mismatch"]
+    assert (finding.values["language"], finding.values["share"]) == ("ko", 1)
+
+
+def test_outputs_that_copy_the_prompt(tmp_path: Path) -> None:
+    """A model that returns its input is found where the task files of the run are at hand."""
+    path, task = workload_files(tmp_path)
+    records = [step(cell_key(arm), "letter", text=LETTER) for arm in (BASELINE, ARM)]
+    findings = found(tmp_path / "run", records, path=str(path), task_ids=["letter"], tasks_sha256=tasks_sha256([task]))
+    assert findings["prompt_echo"].values["share"] == 1
+
+
+def test_a_threshold_that_cannot_be_judged(tmp_path: Path) -> None:
+    """A percentile with too few values leaves its threshold open, and says why."""
+    finding = found(tmp_path, both([100] * 9), thresholds=["task_time_p90 <= 2s"])["threshold_not_evaluated"]
+    assert finding.values == {"threshold": "task_time_p90 <= 2s", "reason": "too_few_values"}

