@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--limit-tasks", type=int, metavar="N", help="count N tasks a cell (never fewer than the concurrency)"
     )
+    command.add_argument("--max-tokens", type=int, metavar="N", help="cut every answer at N tokens")
     command.add_argument(
         "--repeats", type=int, metavar="N", help="how often each cell is run; arms alternate A B B A over two repeats"
     )
@@ -164,6 +165,7 @@ def _overrides(args: argparse.Namespace) -> Overrides:
         arms=args.arms,
         limit_tasks=args.limit_tasks,
         repeats=args.repeats,
+        max_tokens=args.max_tokens,
         quick=args.quick,
     )
 

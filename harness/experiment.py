@@ -208,10 +208,10 @@ async def _cell(runner: CellRunner, engine: Engine, progress: Progress, order: i
 
 def _plans(experiment: Experiment) -> dict[CellKey, CellPlan]:
     plans: dict[CellKey, CellPlan] = {}
-    for loaded in experiment.workloads:
+    for place, loaded in enumerate(experiment.workloads):
         workload = loaded.workload
         arms = [arm.name for arm in workload.arms]
-        for key in cell_order(workload.name, arms, workload.concurrency, workload.repeats):
+        for key in cell_order(workload.name, arms, workload.concurrency, workload.repeats, place):
             steps, limit = workload.warm_up.steps, workload.tasks_per_cell
             plans[key] = plan_cell(loaded.tasks, key.concurrency, steps, workload.name, limit)
     return plans

@@ -17,10 +17,11 @@ import vl_convert
 
 from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
-from reports.wording import Wording, is_unknown, number
+from reports.wording import Wording, is_unknown, number, text_width
 
 Row = Mapping[str, Any]
 Draw = Callable[[str, Sequence[Row], "Pen"], list[alt.Chart]]
+LABEL_PX = 6.6  # of a label, for each column of text_width
 WIDTH = 400  # plot area in px; with its axis a chart fits a phone at a legible size
 FONTS = "system-ui, 'Malgun Gothic', 'Apple SD Gothic Neo', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 BASELINE_COLOUR = "#808080"
@@ -93,8 +94,10 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     ]
     if not ends:
         return None
-    margin = 0.06 * max(max(ends) - min(ends), 0.2)
-    domain = [min(*ends, 1.0) - margin, max(*ends, 1.0) + margin]  # one for all workloads, so that they compare by eye
+    # one range for all workloads, so that they compare by eye, and never so narrow that noise looks like an effect
+    lowest, highest = min(*ends, 0.85), max(*ends, 1.15)
+    margin = 0.06 * (highest - lowest)
+    domain = [lowest - margin, highest + margin]
     crossings = [
         {**row, "one": 1.0, "label": number(row["break_even"], "tasks")}
         for row in _known(analysis.break_even, "break_even")
@@ -151,8 +154,15 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
         steps = list(dict.fromkeys(row["step"] for row in own))
         height = len(steps) * max(26, 14 * len(pen.shown))
-        y = alt.Y("step:N", sort=steps, title=None, axis=alt.Axis(labelLimit=170, grid=True))
-        x = alt.X("value:Q", title=words.text("chart.acceptance_axis"), scale=alt.Scale(zero=False, domainMin=1))
+        # without a Korean font the engine takes Hangul for narrower than it is drawn, and would cut the labels
+        extent = LABEL_PX * max(map(text_width, steps)) + 8
+        y = alt.Y("step:N", sort=steps, title=None, axis=alt.Axis(labelLimit=extent, minExtent=extent, grid=True))
+        x = alt.X(
+            "value:Q",
+            title=words.text("chart.acceptance_axis"),
+            axis=alt.Axis(tickCount=6),
+            scale=alt.Scale(zero=False, domainMin=1),
+        )
         place: dict[str, Any] = {"y": y, "yOffset": alt.YOffset("arm:N", sort=list(pen.shown)), "color": pen.colour()}
         length, passes = (
             _data([{**row, "value": row[name]} for row in own if not is_unknown(row[name])]).encode(x=x, **place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,10 @@ from pathlib import Path
 import polars as pl
 from tabulate import tabulate
 
-from harness.analysis.frames import RunAnalysis
+from harness.analysis.frames import Finding, RunAnalysis
 from harness.columns import COLUMNS
-from reports.verdict import last_line, leading, sentence
-from reports.wording import Wording, interval, wording
+from reports.verdict import leading, sentence
+from reports.wording import Wording, interval, text_width, wording
 
 CSV_FRAMES = (
     "steps", "tasks", "cells", "summary", "acceptance", "survival", "speed_up", "break_even", "lossless", "slo", "thresholds",
@@ -29,6 +28,7 @@ CONSOLE = (
     "workload", "arm", "concurrency", "n_tasks", "n_steps_failed", "task_time_mean_s", "ttft_p50_s", "tpot_p50_ms",
     "output_tokens_per_s", "acceptance_length", "tokens_per_pass", "speed_up", "identical_share",
 )  # fmt: skip
+MAX_FINDINGS = 12  # lines of findings on the console
 SHORT_WIDTH = 14  # of a header on the console, in columns; longer ones break at spaces
 
 
@@ -59,9 +59,10 @@ def table(frame: pl.DataFrame, names: Sequence[str], words: Wording, caption: st
 
 
 def console(analysis: RunAnalysis, lang: str, width: int = 120) -> str:
-    """Return the summary, the verdict of each arm and the findings as text no wider than ``width``; the verdict stands last.
+    """Return the summary, the break-evens, what the arms beside the leading one do, and the findings.
 
-    Sentences are longer than a line and are left to the terminal to wrap. Columns are dropped where the width does not hold them.
+    The verdict itself is :func:`reports.verdict.last_line`, which the caller prints last. Tables drop columns that do not fit
+    ``width``; sentences are left to the terminal to wrap.
     """
     words = wording(lang)
     blocks = [_summary_text(analysis.summary, words, width)]
@@ -71,17 +72,27 @@ def console(analysis: RunAnalysis, lang: str, width: int = 120) -> str:
     if others:
         lines = [f"  {sentence(verdict, lang, analysis.findings)}" for verdict in others]
         blocks.append("\n".join([words.text("console.others"), *lines]))
-    serious = [finding for finding in analysis.findings if finding.severity != "note"]
-    if serious:
-        lines = []
-        for finding in serious:
-            place = " · ".join(name for name in (finding.workload, finding.arm) if name)
-            lines.append(
-                f"  [{words.text(f'severity.{finding.severity}')}] {place + ': ' if place else ''}{words.finding(finding)}"
-            )
-        blocks.append("\n".join([words.text("console.findings"), *lines]))
-    blocks.append(last_line(analysis, lang))
+    found = _findings_text(analysis.findings, words)
+    if found:
+        blocks.append(found)
     return "\n\n".join(blocks)
+
+
+def _findings_text(findings: Iterable[Finding], words: Wording) -> str:
+    """Say each serious finding once a workload; the page has them for every arm."""
+    groups: dict[tuple[str, str | None], list[Finding]] = {}
+    for finding in findings:
+        if finding.severity != "note":
+            groups.setdefault((finding.code, finding.workload), []).append(finding)
+    lines = []
+    for first, *others in list(groups.values())[:MAX_FINDINGS]:
+        place = " · ".join(name for name in (first.workload, first.arm) if name)
+        more = words.text("console.alike", n=len(others)) if others else ""
+        severity = words.text(f"severity.{first.severity}")
+        lines.append(f"  [{severity}] {place + ': ' if place else ''}{words.finding(first)}{more}")
+    if len(groups) > MAX_FINDINGS:
+        lines.append(f"  {words.text('console.more', n=len(groups) - MAX_FINDINGS)}")
+    return "\n".join([words.text("console.findings"), *lines]) if lines else ""
 
 
 def _summary_text(frame: pl.DataFrame, words: Wording, width: int) -> str:
@@ -114,14 +125,6 @@ def _fold(header: str) -> str:
         joined = f"{lines[-1]} {word}".strip()
         lines[-1:] = [joined] if text_width(joined) <= SHORT_WIDTH or not lines[-1] else [lines[-1], word]
     return "\n".join(lines)
-
-
-def text_width(text: str) -> int:
-    """Return how many columns of a terminal the widest line takes; Hangul takes two a letter."""
-    return max(
-        (sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) for line in text.split("\n")),
-        default=0,
-    )
 
 
 def write_csv(analysis: RunAnalysis, folder: Path) -> tuple[Path, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -133,12 +134,20 @@ def interval(estimate: Any, low: Any, high: Any, unit: str | None = None) -> str
     return f"{number(estimate, unit)} [{'–'.join(ends)}]"
 
 
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal the widest line takes; Hangul takes two a letter."""
+    return max(
+        (sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) for line in text.split("\n")),
+        default=0,
+    )
+
+
 def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for key, item in value.items():
         if isinstance(item, Mapping):
             yield from _flatten(item, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", re.sub(r"\s+", " ", str(item)).strip()
+            yield f"{prefix}{key}", re.sub(r"\s+", " ", str(item))
 
 
 def _brief(value: Any) -> Any:

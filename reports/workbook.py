@@ -16,11 +16,10 @@ from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
 from reports.charts import BASELINE_COLOUR, COLOURS, Pen, primary_window
 from reports.page import glossary
-from reports.tables import text_width
 from reports.verdict import last_line
-from reports.wording import Wording, wording
+from reports.wording import Wording, text_width, wording
 
-MAX_STEPS = 200_000  # rows of the step sheet: beyond, a workbook takes minutes to write and to open
+MAX_STEPS = 50_000  # rows of the step sheet: about 15 s and 400 MB to write; steps.csv has all of them
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
 # Text that looks like a formula, an address or a number stays text: it comes from engines and task files.
@@ -91,6 +90,8 @@ def write_workbook(analysis: RunAnalysis, path: Path, lang: str) -> Path:
 def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
     words = pages.words
     frame: pl.DataFrame = getattr(analysis, key)
+    if key == "speed_up":
+        frame = _by_window(frame)
     title = last_line(analysis, words.lang) if key == "summary" else words.text(f"workbook.{key}")
     if key == "steps" and frame.height > MAX_STEPS:
         title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height)
@@ -127,13 +128,12 @@ def _width(values: pl.Series, header: str) -> int:
 
 def _speed_up_chart(pages: _Book, analysis: RunAnalysis) -> None:
     """Put a line chart an workload beside the speed-ups; it reads the sheet's own cells, so it follows when they are edited."""
-    words, frame = pages.words, analysis.speed_up
+    words, frame = pages.words, _by_window(analysis.speed_up)
     if frame.is_empty():
         return
     name = words.text("workbook.speed_up")
     sheet, book = pages.writer.sheets[name], pages.writer.book
-    rows = frame.with_row_index("row")
-    main = primary_window(rows).sort("workload", "arm", "concurrency", maintain_order=True)
+    main = primary_window(frame.with_row_index("row"))
     pen = Pen.of(analysis)
     drafting = [arm for arm in pen.names if arm not in pen.baseline]
     columns = [frame.columns.index("concurrency"), frame.columns.index("speed_up")]
@@ -142,7 +142,7 @@ def _speed_up_chart(pages: _Book, analysis: RunAnalysis) -> None:
         for arm in main.filter(pl.col("workload") == workload)["arm"].unique(maintain_order=True):
             own = main.filter((pl.col("workload") == workload) & (pl.col("arm") == arm))["row"].to_list()
             colour = COLOURS[drafting.index(arm) % len(COLOURS)] if arm in drafting else BASELINE_COLOUR
-            x, y = (_cells(name, own, column) for column in columns)
+            x, y = ([name, own[0] + FIRST_ROW, column, own[-1] + FIRST_ROW, column] for column in columns)
             marker = {"type": "automatic", "size": 6, "fill": {"color": colour}, "border": {"color": colour}}
             chart.add_series(
                 {"name": arm, "categories": x, "values": y, "line": {"color": colour, "width": 2}, "marker": marker}
@@ -168,18 +168,9 @@ def _speed_up_chart(pages: _Book, analysis: RunAnalysis) -> None:
         )
 
 
-def _cells(sheet: str, rows: Sequence[int], column: int) -> str:
-    """Return a reference to single cells of one column, neighbours joined to ranges."""
-    letter = chr(ord("A") + column)
-    spans: list[list[int]] = []
-    for row in rows:
-        if spans and row == spans[-1][1] + 1:
-            spans[-1][1] = row
-        else:
-            spans.append([row, row])
-    quoted = sheet.replace("'", "''")
-    parts = [f"'{quoted}'!${letter}${first + FIRST_ROW + 1}:${letter}${last + FIRST_ROW + 1}" for first, last in spans]
-    return f"=({','.join(parts)})" if len(parts) > 1 else f"={parts[0]}"
+def _by_window(frame: pl.DataFrame) -> pl.DataFrame:
+    """Bring the rows of one line of the chart together: a series over scattered cells is not read by every spreadsheet."""
+    return frame.sort("window", "workload", "arm", "concurrency", maintain_order=True)
 
 
 def _findings_sheet(pages: _Book, analysis: RunAnalysis) -> None:

@@ -113,7 +113,7 @@ async def test_every_step_of_every_cell_is_a_row(tmp_path: Path) -> None:
     assert phases == {"counted": 48, "warm_up": 8}
     assert [(c.cell.concurrency, c.cell.arm) for c in folder.cells()] == [
         (1, "baseline"), (1, "drafted"), (1, "drafted"), (1, "baseline"),
-        (2, "baseline"), (2, "drafted"), (2, "drafted"), (2, "baseline"),
+        (2, "drafted"), (2, "baseline"), (2, "baseline"), (2, "drafted"),
     ]  # fmt: skip
     assert all(record.error_kind is None for record in folder.steps() if record.phase == "counted")
     assert folder.manifest["status"] == "complete"

@@ -37,6 +37,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "steady_window_short": ("n_cells", "concurrency", "share"),
     "few_tasks": ("n_tasks",),
     "repeats_drift": ("concurrency", "ratio"),
+    "drift_not_cancelled": ("repeats",),
     "counters_mismatch": (
         "concurrency",
         "num_draft_tokens",
@@ -96,6 +97,8 @@ def _of_plans(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
             yield finding("baseline_missing", "warning", plan.name, None)
         elif done.filter((pl.col("workload") == plan.name) & (pl.col("arm") == plan.baseline)).is_empty():
             yield finding("baseline_unfinished", "warning", plan.name, plan.baseline, plan.baseline)
+        if plan.repeats % 2 and len(plan.methods) > 1:
+            yield finding("drift_not_cancelled", "warning", plan.name, None, plan.repeats)
         for arm in plan.synthetic:
             yield finding("synthetic_arm", "note", plan.name, arm)
         if plan.temperature > 0:

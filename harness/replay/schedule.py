@@ -53,13 +53,19 @@ class CellPlan:
         return sum(instance.steps for instance in self.counted)
 
 
-def cell_order(workload: str, arms: Sequence[str], concurrencies: Sequence[int], repeats: int) -> tuple[CellKey, ...]:
-    """Return the cells of one workload in the order in which they run: arms forward in odd repeats, backward in even ones."""
+def cell_order(
+    workload: str, arms: Sequence[str], concurrencies: Sequence[int], repeats: int, place: int = 0
+) -> tuple[CellKey, ...]:
+    """Return the cells of one workload in the order in which they run.
+
+    Arms run forward and backward in turn over the repeats of a concurrency. Which of the two comes first alternates from one concurrency
+    to the next (and by ``place``, from one workload to the next), so that even single repeats do not always favour the same arm.
+    """
     return tuple(
-        CellKey(workload, arm, concurrency, repeat)
-        for concurrency in concurrencies
-        for repeat in range(1, repeats + 1)
-        for arm in (arms if repeat % 2 else tuple(reversed(arms)))
+        CellKey(workload, arm, concurrency, repeat + 1)
+        for position, concurrency in enumerate(concurrencies, start=place)
+        for repeat in range(repeats)
+        for arm in (tuple(reversed(arms)) if (position + repeat) % 2 else arms)
     )
 
 

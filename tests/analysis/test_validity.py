@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ def both(lengths: Sequence[float] = (100,) * 10, **fields: Any) -> list[StepReco
 
 
 def test_a_sound_run_has_no_findings(tmp_path: Path) -> None:
-    """Ten tasks in both arms, all well: nothing to say."""
-    assert found(tmp_path, both()) == {}
+    """Ten tasks in both arms, all well, in two repeats: nothing to say; with one repeat, only that drift is in it."""
+    again = [replace(record, cell=replace(record.cell, repeat=2)) for record in both()]
+    assert found(tmp_path / "two", both() + again, repeats=2) == {}
+    assert found(tmp_path / "one", both())["drift_not_cancelled"].values == {"repeats": 1}
 
 
 def test_no_finished_cell(tmp_path: Path) -> None:

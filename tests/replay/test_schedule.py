@@ -18,11 +18,18 @@ def tasks(count: int) -> list[Task]:
 
 
 def test_arms_alternate_inside_each_concurrency() -> None:
-    """Two repeats of two arms run A B B A at one concurrency before the next begins."""
+    """Two repeats of two arms run A B B A at one concurrency, B A A B at the next."""
     order = cell_order("w", ["A", "B"], [1, 4], 2)
     assert [(key.concurrency, key.arm) for key in order] == [
-        (1, "A"), (1, "B"), (1, "B"), (1, "A"), (4, "A"), (4, "B"), (4, "B"), (4, "A"),
+        (1, "A"), (1, "B"), (1, "B"), (1, "A"), (4, "B"), (4, "A"), (4, "A"), (4, "B"),
     ]  # fmt: skip
+
+
+def test_single_repeats_alternate_which_arm_comes_first() -> None:
+    """With one repeat each arm comes first at every other concurrency, and at every other workload."""
+    first = [key.arm for key in cell_order("w", ["A", "B"], [1, 4, 16], 1)][::2]
+    second = [key.arm for key in cell_order("v", ["A", "B"], [1, 4, 16], 1, place=1)][::2]
+    assert (first, second) == (["A", "B", "A"], ["B", "A", "B"])
 
 
 def test_mean_position_of_every_arm_is_the_same() -> None:

@@ -1,0 +1,1 @@
+"""Tests of the reports: figures built by hand, rendered for real."""

@@ -1,0 +1,171 @@
+"""The HTML page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from harness.columns import COLUMNS
+from reports.page import render, sections
+from reports.trust import not_measured, rerun, settings
+from reports.wording import LANGUAGES, wording
+from tests.reports import sample
+
+RUNS = {make.__name__: make for make in (sample.small, sample.with_failures, sample.one_cell, sample.empty)}
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Reader(HTMLParser):
+    """Collects the tags of a page and checks that they nest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Check that the innermost open tag is the one that ends."""
+        assert self.open.pop() == tag
+
+    def all(self, *names: str) -> list[dict[str, str | None]]:
+        """Return the attributes of every tag of these names."""
+        return [attrs for tag, attrs in self.tags if tag in names]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[tuple[str, str], str]:
+    """Return every run in every language, rendered once."""
+    return {(name, lang): render(make(), lang) for name, make in RUNS.items() for lang in LANGUAGES}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_page_is_well_formed_and_loads_nothing(pages: dict[tuple[str, str], str], name: str, lang: str) -> None:
+    """No script, no link, no frame, no address but anchors into the page, and a policy that forbids the rest."""
+    reader = Reader(pages[name, lang])
+    assert reader.open == []
+    assert reader.all("script", "link", "iframe", "object", "embed", "img", "base", "form") == []
+    assert {key for _, attrs in reader.tags for key in attrs} & {
+        "src",
+        "srcset",
+        "action",
+        "xlink:href",
+        "onclick",
+        "onload",
+    } == set()
+    assert all((attrs["href"] or "").startswith("#") for attrs in reader.all("a"))
+    policy = next(
+        attrs["content"] for attrs in reader.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+    assert "@import" not in pages[name, lang]
+    assert reader.all("html")[0]["lang"] == lang
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_headings_are_in_order_and_every_id_counts_once(pages: dict[tuple[str, str], str], name: str) -> None:
+    """One h1, then h2; every anchor has its place."""
+    reader = Reader(pages[name, "ko"])
+    headings = [tag for tag, _ in reader.tags if tag in ("h1", "h2", "h3", "h4")]
+    assert headings == ["h1", *["h2"] * (len(headings) - 1)]
+    ids = [attrs["id"] for _, attrs in reader.tags if attrs.get("id")]
+    assert len(ids) == len(set(ids))
+    assert {(attrs["href"] or "")[1:] for attrs in reader.all("a")} <= set(ids)
+    assert {attrs["aria-labelledby"] for _, attrs in reader.tags if "aria-labelledby" in attrs} <= set(ids)
+
+
+def test_the_parts_come_in_the_order_in_which_they_are_read() -> None:
+    """Verdict first, glossary last."""
+    assert [section.id for section in sections(sample.small(), wording("en"))] == [
+        "verdicts", "speed-up", "task-time", "acceptance", "survival", "lossless", "objectives", "findings", "not-measured", "trust",
+        "glossary",
+    ]  # fmt: skip
+
+
+def test_every_chart_stands_beside_its_table() -> None:
+    """No drawing without its figures."""
+    drawn = [section for section in sections(sample.small(), wording("en")) if section.charts]
+    assert len(drawn) == 5
+    assert all(section.tables and section.lead for section in drawn)
+
+
+@pytest.mark.parametrize("make", [sample.one_cell, sample.empty])
+def test_a_part_without_a_chart_says_why(make: Any) -> None:
+    """An empty space is never left unexplained."""
+    parts = {section.id: section for section in sections(make(), wording("en"))}
+    for name in ("speed-up", "task-time", "acceptance", "survival", "lossless"):
+        assert parts[name].charts == ()
+        assert parts[name].notes
+
+
+def test_texts_from_outside_are_escaped(pages: dict[tuple[str, str], str]) -> None:
+    """An error message with markup is shown as it is, and runs nothing."""
+    page = pages["with_failures", "en"]
+    assert "<script" not in page
+    assert "&lt;script&gt;alert" in page
+    assert "never_heard_of: what=&lt;b&gt;x&lt;/b&gt;" in page
+
+
+def test_an_empty_run_says_that_nothing_can_be_said(pages: dict[tuple[str, str], str]) -> None:
+    """No verdict, and the reason in its place."""
+    assert "nothing can be said, no cell was finished" in pages["empty", "en"]
+
+
+def test_every_column_is_in_the_glossary(pages: dict[tuple[str, str], str]) -> None:
+    """A reader finds every name of the CSV files."""
+    assert all(f"({name})" in pages["small", "ko"] for name in COLUMNS)
+
+
+def test_wide_tables_scroll_in_their_own_box_and_print_whole(pages: dict[tuple[str, str], str]) -> None:
+    """On a phone the page itself never scrolls sideways; on paper the head is repeated."""
+    page = pages["small", "ko"]
+    reader = Reader(page)
+    assert len(reader.all("table")) == len([attrs for attrs in reader.all("div") if attrs.get("class") == "scroll"])
+    assert "display: table-header-group" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_settings_of_the_arms_are_told_apart_from_common_ones() -> None:
+    """What differs between arms stands side by side; what does not is listed once."""
+    differing, same = settings(sample.manifest())
+    assert ("flags.spec_type", "–", "ngram-map-k", "ngram-mod") in differing
+    assert same["flags.threads"] == "1"
+    assert not {row[0] for row in differing} & set(same)
+
+
+def test_flags_given_as_a_command_line_are_compared_one_by_one() -> None:
+    """Two launch commands that differ in one flag differ in one row."""
+    arms = {
+        "a": {"command": ["server", "--threads", "1", "--mlock"]},
+        "b": {"command": ["server", "--threads", "2", "--mlock"]},
+    }
+    differing, same = settings({"engine": {"arms": arms}})
+    assert differing == [("--threads", "1", "2")]
+    assert same == {"command": "server", "--mlock": "True"}
+
+
+def test_the_command_to_run_again_is_quoted_for_a_shell() -> None:
+    """A path with a space survives being pasted."""
+    assert rerun({"argv": ["run", "my file.yaml"]}) == "harness run 'my file.yaml'"
+    assert rerun({}) is None
+
+
+def test_what_was_not_measured_names_the_arms() -> None:
+    """An arm whose acceptance the engine does not tell is named; one that it tells is not."""
+    found = " ".join(not_measured(sample.with_failures(), wording("en")))
+    assert "Acceptance of ngram-mod: the engine does not tell it." in found
+    assert "Concurrencies outside 1–16" in found

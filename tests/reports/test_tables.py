@@ -1,0 +1,119 @@
+"""Console tables and CSV files."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from harness.analysis import frames
+from harness.analysis.frames import Finding
+from reports.tables import CSV_FRAMES, console, guarded, table, write_csv
+from reports.verdict import last_line
+from reports.wording import LANGUAGES, UNKNOWN, text_width, wording
+from tests.reports import sample
+
+RUNS = (sample.small, sample.with_failures, sample.one_cell, sample.empty)
+
+
+def table_lines(text: str) -> list[str]:
+    """Return the lines of the first block: the summary table."""
+    return text.partition("\n\n")[0].split("\n")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_summary_table_keeps_to_the_width(lang: str, width: int) -> None:
+    """Columns are dropped until it fits; workload, arm, concurrency and speed-up always stay."""
+    text = console(sample.small(), lang, width)
+    assert max(map(text_width, table_lines(text))) <= width
+    assert all(word in text for word in ("office-ko", "ngram-map-k", "1.42 [1.31–1.55]"))
+
+
+def test_hangul_headers_do_not_shift_the_columns() -> None:
+    """Every line of a Korean table is as wide as the rule below its header."""
+    lines = table_lines(console(sample.small(), "ko", 120))
+    rule = next(line for line in lines if line.startswith("---"))
+    assert {text_width(line) for line in lines if "ngram" in line or "[95" in line} == {text_width(rule)}
+
+
+def test_the_console_leaves_the_verdict_to_the_last_line() -> None:
+    """The caller prints it last, once; the other arms are said before."""
+    run = sample.small()
+    text = console(run, "en")
+    assert last_line(run, "en") not in text
+    assert "  ngram-mod: never shown to be faster" in text
+
+
+def test_a_finding_of_many_arms_is_said_once_and_a_flood_is_cut() -> None:
+    """Twelve lines at most, with the count of the rest."""
+    alike = [Finding("few_tasks", "warning", "office-ko", arm, {"n_tasks": 3}) for arm in ("a", "b", "c")]
+    text = console(replace(sample.small(), findings=tuple(alike)), "en")
+    assert text.count("Few distinct tasks") == 1
+    assert "(and 2 more like it)" in text
+    flood = tuple(Finding("few_tasks", "warning", f"w{index}", None, {"n_tasks": 3}) for index in range(15))
+    text = console(replace(sample.small(), findings=flood), "en")
+    assert text.count("Few distinct tasks") == 12
+    assert "3 more in report.html" in text
+
+
+def test_unknown_is_a_dash_on_the_console() -> None:
+    """The baseline has no acceptance length, which is not 0."""
+    line = next(line for line in console(sample.small(), "en").split("\n") if "baseline" in line)
+    assert UNKNOWN in line
+
+
+def test_a_message_from_outside_cannot_break_a_line_of_the_console() -> None:
+    """An engine's message of two lines stays on one."""
+    lines = console(sample.with_failures(), "en").split("\n")
+    assert any("HYPERLINK" in line and "둘째 줄" in line for line in lines)
+
+
+def test_bounds_are_shown_with_their_estimate() -> None:
+    """A speed-up is never shown without its interval where there is one."""
+    content = table(sample.small().speed_up.head(1), ("workload", "speed_up"), wording("en"), "")
+    assert content.headers == ("Workload", "Speed-up (x) [95\u00a0%]")
+    assert content.rows == (("coding-en" if content.rows[0][0] == "coding-en" else "office-ko", "1.42 [1.31–1.55]"),)
+
+
+@pytest.mark.parametrize("make", RUNS)
+def test_every_frame_is_a_csv_with_its_machine_names(make: object, tmp_path: Path) -> None:
+    """One header line, as many rows as the frame, also when there are none."""
+    run = make()  # type: ignore[operator]
+    paths = write_csv(run, tmp_path)
+    assert [path.stem for path in paths] == list(CSV_FRAMES)
+    for path in paths:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            header, *rows = list(csv.reader(stream))
+        assert tuple(header) == getattr(frames, path.stem.upper())
+        assert len(rows) == getattr(run, path.stem).height
+
+
+def test_a_csv_opens_in_a_korean_excel(tmp_path: Path) -> None:
+    """Byte order mark in front, every line ends in CR LF."""
+    write_csv(sample.small(), tmp_path)
+    data = (tmp_path / "summary.csv").read_bytes()
+    assert data.startswith(b"\xef\xbb\xbfworkload,arm,")
+    assert data.count(b"\n") == data.count(b"\r\n") == 19
+
+
+def test_unknown_is_an_empty_field_and_not_nought(tmp_path: Path) -> None:
+    """Null and NaN are both empty; 0 stays 0."""
+    summary = sample.small().summary.head(1).with_columns(speed_up=pl.lit(float("nan")))
+    write_csv(replace(sample.small(), summary=summary), tmp_path)
+    with (tmp_path / "summary.csv").open(encoding="utf-8-sig", newline="") as stream:
+        row = next(csv.DictReader(stream))
+    assert (row["speed_up"], row["acceptance_length"], row["n_steps_failed"]) == ("", "", "0")
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "＝", "＠"])
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(start: str) -> None:
+    """Task names and error messages come from outside."""
+    frame = pl.DataFrame({"task_id": [f"{start}1+1", "a=b", None], "late_ms": [-1.0, 2.0, None]})
+    assert guarded(frame).to_dict(as_series=False) == {
+        "task_id": [f"'{start}1+1", "a=b", None],
+        "late_ms": [-1.0, 2.0, None],
+    }
