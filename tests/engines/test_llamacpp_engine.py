@@ -219,7 +219,7 @@ async def test_an_attached_server_that_drafts_otherwise_is_refused(
 async def test_no_server_at_the_address(tmp_path: Path) -> None:
     """An address where nothing answers is named."""
     arm = Arm(name="a", method="none", base_url="http://127.0.0.1:9")
-    with pytest.raises(EngineUnreachable, match="no healthy llama-server at http://127.0.0.1:9 for arm 'a'"):
+    with pytest.raises(EngineUnreachable, match=r"no healthy llama-server at http://127.0.0.1:9 for arm 'a'"):
         await LlamaCppEngine(SPEC, [arm], concurrency=1, folder=tmp_path).start()
 
 
