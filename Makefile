@@ -2,12 +2,12 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: run test lint typecheck unit bench-client clean
 
 run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
-	$(BIN)/harness run workloads/mixed.yaml --quick
+	$(BIN)/harness run workloads/coding-en.yaml --quick --arms baseline,ngram-simple
 
 test: $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
 
@@ -37,7 +37,7 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no python3 found; install Python 3.11 and call make again, or make PYTHON=/path/to/python3.11"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; call make PYTHON=/path/to/python3.11"; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
+	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not make $(VENV); on Debian or Ubuntu: apt install python3-venv"; exit 1; }
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -46,6 +46,7 @@ def run(argv: Sequence[str]) -> int:
     console = Console(stderr=True)
     try:
         code: int = args.call(args, list(argv), console)
+        sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="harness", description=__doc__.splitlines()[0] if __doc__ else None, epilog=EPILOG
     )
-    parser.add_argument("--version", action="version", version=f"spec-harness {metadata.version('spec-harness')}")
+    parser.add_argument("--version", action="version", version=f"spec-harness {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     command = commands.add_parser("run", help="replay workloads against an engine and report", epilog=EPILOG)
@@ -91,12 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--limit-tasks", type=int, metavar="N", help="count N tasks a cell (never fewer than the concurrency)"
     )
+    command.add_argument("--limit-steps", type=int, metavar="N", help="send only the first N steps of each task")
     command.add_argument("--max-tokens", type=int, metavar="N", help="cut every answer at N tokens")
     command.add_argument(
         "--repeats", type=int, metavar="N", help="how often each cell is run; arms alternate A B B A over two repeats"
     )
     command.add_argument(
-        "--quick", action="store_true", help="a short profile: few tasks, concurrency 1 and 4, short outputs"
+        "--quick",
+        action="store_true",
+        help="a short profile: five tasks, one repeat, concurrency 1 and 4, short outputs",
     )
     command.add_argument("--out", type=Path, metavar="FOLDER", help=f"run folder (default {RUNS}/<stamp>-<name>)")
     command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default en)")
@@ -116,6 +120,13 @@ def _parser() -> argparse.ArgumentParser:
     action.set_defaults(call=_models_pull)
     action.add_argument("name", help="a name from the catalogue")
     return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("spec-harness")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -142,18 +153,32 @@ def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
         overrides = _overrides(args)
         plan = experiment_of(args.workloads, overrides)
         folder = None
+        _refuse_used(args.out)
+    lang = args.lang or (folder.manifest["lang"] if folder else "en")
+    if folder is not None and folder.manifest["status"] == "complete":
+        folder.close()
+        print("the run is complete; nothing is left to measure")
+        return _write_reports(folder, lang, console)
     with LiveBar(console) as bar:
         fetch_model(plan, bar.update)
     if folder is None:
         folder = _new_folder(plan, args, argv, overrides)
     print(f"run folder: {folder.path}", flush=True)
     stopped = _measure(plan, folder, console)
-    code = _write_reports(folder, args.lang or folder.manifest["lang"], console)
+    measured = bool(folder.done_cells())
+    code = _write_reports(folder, lang, console) if measured or stopped is None else 0
     if stopped is None:
         return code
-    hint = f"the report holds what was measured before; continue with: harness run --resume {folder.path}"
-    print(f"error: {stopped}\n{hint}", file=sys.stderr)
+    kept = "the report holds what was measured" if measured else "nothing was measured"
+    print(f"error: {stopped}\n{kept}; continue with: harness run --resume {folder.path}", file=sys.stderr)
     return stopped.exit_code
+
+
+def _refuse_used(out: Path | None) -> None:
+    from harness.store import MANIFEST
+
+    if out is not None and (out / MANIFEST).exists():  # said before a model is fetched, not after
+        raise UsageError(f"{out} already holds a run; choose another --out, or continue it with --resume {out}")
 
 
 def _overrides(args: argparse.Namespace) -> Overrides:
@@ -164,6 +189,7 @@ def _overrides(args: argparse.Namespace) -> Overrides:
         concurrency=args.concurrency,
         arms=args.arms,
         limit_tasks=args.limit_tasks,
+        limit_steps=args.limit_steps,
         repeats=args.repeats,
         max_tokens=args.max_tokens,
         quick=args.quick,
@@ -177,8 +203,11 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
     names = [loaded.workload.name for loaded in plan.workloads]
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")  # local time: people look for the run they started this morning
     path = args.out or RUNS / f"{stamp}-{names[0] if len(names) == 1 else 'workloads'}"
-    content = manifest.build(plan.workloads, argv, args.lang or "en") | {"overrides": overrides.to_json()}
-    return RunFolder.create(path, content)
+    attached = plan.engine.base_url is not None or any(arm.base_url is not None for arm in plan.arms)
+    content = manifest.build(plan.workloads, argv, args.lang or "en", path)
+    # servers that were already up may remember an earlier run's prompts, so theirs carry the run's name
+    own = {"overrides": overrides.to_json(), "salt": path.name if attached else ""}
+    return RunFolder.create(path, content | own)
 
 
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
@@ -191,7 +220,11 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
             "--resume takes no workloads, no --out and no overrides: a run is continued exactly as it was started"
         )
     folder = RunFolder.open(args.resume)
-    paths = [Path(item["path"]) for item in folder.manifest["workloads"]]
+    folder.lock()
+    there = [folder.path / item["path_from_run"] for item in folder.manifest["workloads"]]
+    paths = [
+        Path(os.path.relpath(path)) for path in there
+    ]  # the run may be continued from another folder than it was started in
     plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
     experiment.check_resumable(plan, folder)
     if folder.repair():
@@ -203,14 +236,13 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
     from harness import experiment
     from harness.prepare import make_engine
 
-    started_here = plan.engine.base_url is None and all(arm.base_url is None for arm in plan.arms)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _as_interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup a hangup stays ignored
+            signal.signal(number, _as_interrupt)
     try:
         with RunProgress(console) as progress:
             engine = make_engine(plan, folder.path, progress.starting)
-            salt_run = "" if started_here else folder.path.name
-            return asyncio.run(experiment.run(plan, engine, folder, progress, salt_run))
+            return asyncio.run(experiment.run(plan, engine, folder, progress, folder.manifest["salt"]))
     except KeyboardInterrupt:
         print(f"interrupted; continue with: harness run --resume {folder.path}", file=sys.stderr)
         raise
@@ -232,9 +264,9 @@ def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
         bar.update("writing the report", 0.5)
         paths = reports.write_all(analysis, folder.path, lang)
     print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
-    missed = [row for row in analysis.thresholds.iter_rows(named=True) if not row["met"]]
-    for row in missed:
-        print(f"threshold missed: {row['workload']}: {row['threshold']} (observed: {row['observed']})", file=sys.stderr)
+    missed = reports.missed_thresholds(analysis, lang)
+    for line in missed:
+        print(line, file=sys.stderr)
     print(f"report: {paths.html}")
     print(reports.last_line(analysis, lang))
     return ThresholdMissed.exit_code if missed else 0

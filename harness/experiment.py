@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from harness.engines.base import Engine
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
@@ -16,11 +17,13 @@ from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
 from harness.replay.clock import MonotonicClock
 from harness.replay.schedule import CellPlan, cell_order, plan_cell
-from harness.store import RunFolder
+from harness.store import ROUNDS, RunFolder
 from harness.workload import Arm, EngineSpec, LoadedWorkload
 
 MAX_ATTEMPTS = 2  # a cell whose server died is run once more on a fresh server
-MAX_FAILED_CELLS = 2  # so many cells in a row without one good task: the engine is not going to recover
+NOT_INPUT = frozenset({"path", "path_from_run", "sha256", "description"})  # of a workload's description
+PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
+MAX_FAILED_CELLS = 2  # so many cells of an arm in a row without one good task: the engine is not going to recover
 
 
 class Progress(Protocol):
@@ -97,11 +100,11 @@ def check_resumable(experiment: Experiment, folder: RunFolder) -> None:
     """
     then = {item["name"]: item for item in folder.manifest["workloads"]}
     for loaded in experiment.workloads:
-        now = describe_workload(loaded)
+        now = describe_workload(loaded, folder.path)
         before = then.get(now["name"])
         if before is None:
             raise RunFolderError(f"{folder.path} holds no workload {now['name']!r}; it has {', '.join(then)}")
-        changed = [key for key in now if key not in ("path", "sha256", "description") and before.get(key) != now[key]]
+        changed = [key for key in now if key not in NOT_INPUT and before.get(key) != now[key]]
         if changed:
             raise RunFolderError(
                 f"{loaded.path} changed since {folder.path} was started ({', '.join(changed)}); "
@@ -112,115 +115,181 @@ def check_resumable(experiment: Experiment, folder: RunFolder) -> None:
 async def run(
     experiment: Experiment, engine: Engine, folder: RunFolder, progress: Progress, salt_run: str = ""
 ) -> EngineError | None:
-    """Run every cell that the folder does not hold yet; return why the engine ended the run early, ``None`` if it did not."""
+    """Run every cell that the folder does not hold yet; return why the run is not whole, ``None`` if it is.
+
+    Raises:
+        RunFolderError: if the folder cannot be written, or was begun with another engine.
+    """
     plans = _plans(experiment)
-    done, attempts = folder.done_cells(), _attempts(folder)
+    done = folder.done_cells()
     left = [key for key in plans if key not in done]
     progress.run_started([(key, plans[key].counted_steps) for key in left], len(done))
-    by_name = {loaded.workload.name: loaded.workload for loaded in experiment.workloads}
-    clock = MonotonicClock()
     stopped: EngineError | None = None
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(engine.stop)
-        await engine.start()
-        folder.manifest["engine"] = await engine.describe()
-        folder.write_manifest()
-        client = await stack.enter_async_context(
-            StreamClient(
-                clock=clock,
+    try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(engine.stop)
+            await engine.start()
+            _note_engine(folder, await engine.describe())
+            client = StreamClient(
+                clock=MonotonicClock(),
                 request_timeout_s=experiment.engine.request_timeout_s,
                 max_requests_per_s=experiment.engine.max_requests_per_s,
                 connections=experiment.slots,
             )
-        )
-
-        def sink(record: StepRecord, text: str | None, rounds: Sequence[Round] | None) -> None:
-            folder.append_step(record, text, rounds)
-            progress.step_ended(record)
-
-        failed_in_a_row = 0
-        try:
+            await stack.enter_async_context(client)
+            cells = _Cells(experiment, engine, client, folder, progress, salt_run, _attempts(folder))
             for order, key in enumerate(plans):
-                if key in done:
-                    continue
-                while True:
-                    attempts[key] += 1
-                    runner = CellRunner(
-                        key, attempts[key], plans[key], by_name[key.workload], engine, client, clock, sink, salt_run
-                    )
-                    record, outcome = await _cell(runner, engine, progress, order)
-                    folder.append_cell(record)
-                    progress.cell_ended(record)
-                    failed_in_a_row = 0 if outcome.counted_ok else failed_in_a_row + 1
-                    if not outcome.engine_died:
-                        break
-                    progress.note(f"the server of arm {key.arm} ended; starting it again")
-                    await engine.restart(key.arm)
-                    if attempts[key] >= MAX_ATTEMPTS:
-                        raise EngineUnreachable(
-                            f"the server of arm {key.arm} ended twice in the same cell ({_name(key)})"
-                        )
-                if failed_in_a_row >= MAX_FAILED_CELLS:
-                    raise EngineUnreachable(
-                        f"no task succeeded in the last {failed_in_a_row} cells (arm {key.arm}: {record.error_message})"
-                    )
-        except EngineError as error:
-            stopped = error
-        if stopped is None:
+                if key not in done:
+                    await cells.run(key, plans[key], order)
+            progress.note("asking the engine for the tokens of outputs that differ")
             await _store_token_ids(folder, engine)
+    except EngineError as error:
+        stopped = error
+    failed = len(left) - len([key for key in left if key in folder.done_cells()])
+    if stopped is None and failed:
+        stopped = EngineError(f"{failed} of {len(plans)} cells failed; the report says which")
     folder.manifest["status"] = "complete" if stopped is None else f"stopped: {stopped}"
     folder.write_manifest()
     return stopped
 
 
-async def _cell(runner: CellRunner, engine: Engine, progress: Progress, order: int) -> tuple[CellRecord, CellOutcome]:
-    key, workload = runner.key, runner.workload
-    policy = workload.replay.prompt_cache
-    if policy == "reset" and not await engine.reset_prompt_cache(key.arm):
-        policy = "shared"  # the server cannot empty its cache; the record says what really was
-    before = await engine.counters(key.arm)
-    progress.cell_started(key)
-    outcome = await runner.run()
-    after = None
-    if not outcome.engine_died:
-        try:
-            await engine.drain(key.arm)
-            after = await engine.counters(key.arm)
-        except EngineError as error:  # the cell is kept; the next one meets the same server and ends the run
-            progress.note(str(error))
-    good = outcome.counted_ok > 0 and not outcome.engine_died
-    message = None if good else "the server process ended" if outcome.engine_died else "every counted task failed"
-    record = CellRecord(
-        cell=key,
-        attempt=runner.attempt,
-        order=order,
-        status="done" if good else "failed",
-        start_ns=outcome.start_ns,
-        end_ns=outcome.end_ns,
-        counted_tasks=len(runner.plan.counted),
-        cache_policy=policy,
-        server_before=before,
-        server_after=after,
-        error_message=message,
-    )
-    return record, outcome
+def _note_engine(folder: RunFolder, now: dict[str, Any]) -> None:
+    then = folder.manifest["engine"]
+    changed = [key for key in now if then is not None and key not in PER_START and then.get(key) != now[key]]
+    if changed:
+        raise RunFolderError(
+            f"{folder.path} was begun with another engine ({', '.join(changed)} changed); halves of two engines are no run: "
+            "restore the engine or start a new run"
+        )
+    folder.manifest["engine"] = now
+    folder.write_manifest()
+
+
+@dataclass(slots=True)
+class _Cells:
+    """Runs cells one after the other and decides what a dead or failing server means."""
+
+    experiment: Experiment
+    engine: Engine
+    client: StreamClient
+    folder: RunFolder
+    progress: Progress
+    salt_run: str
+    attempts: defaultdict[CellKey, int]
+    failed_in_a_row: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    async def run(self, key: CellKey, plan: CellPlan, order: int) -> None:
+        """Run one cell, once more on a fresh server if its server dies.
+
+        Raises:
+            EngineUnreachable: if the server dies again, or no task of this arm succeeds any more.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            if not self.engine.alive(key.arm):
+                self.progress.note(f"the server of arm {key.arm} ended; starting it again")
+                await self.engine.restart(key.arm)
+            elif self.engine.carries_state(key.arm):
+                await self.engine.restart(key.arm)
+            self.attempts[key] += 1
+            record, outcome = await self._once(key, plan, order)
+            self.folder.append_cell(record)
+            self.progress.cell_ended(record)
+            self.failed_in_a_row[key.arm] = 0 if outcome.counted_ok else self.failed_in_a_row[key.arm] + 1
+            if not outcome.engine_died:
+                break
+        else:
+            raise EngineUnreachable(
+                f"the server of arm {key.arm} ended {MAX_ATTEMPTS} times in the same cell ({_name(key)})"
+            )
+        if self.failed_in_a_row[key.arm] >= MAX_FAILED_CELLS:
+            raise EngineUnreachable(
+                f"no task of arm {key.arm} succeeded in {self.failed_in_a_row[key.arm]} cells in a row ({record.error_message})"
+            )
+
+    async def _once(self, key: CellKey, plan: CellPlan, order: int) -> tuple[CellRecord, CellOutcome]:
+        workload = next(loaded.workload for loaded in self.experiment.workloads if loaded.workload.name == key.workload)
+        policy = workload.replay.prompt_cache
+        if policy == "reset" and not await self.engine.reset_prompt_cache(key.arm):
+            policy = "shared"  # the server cannot empty its cache; the record says what really was
+        if self.attempts[key] > 1 and self.salt_run:
+            policy = "shared"  # a server that outlives the attempt before may still hold its prompts
+        before = await self.engine.counters(key.arm)
+        self.progress.cell_started(key)
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+        def sink(record: StepRecord, text: str | None, rounds: Sequence[Round] | None) -> None:
+            self.folder.append_step(record, text, rounds)
+            self.progress.step_ended(record)
+
+        clock = MonotonicClock()
+        runner = CellRunner(
+            key, self.attempts[key], plan, workload, self.engine, self.client, clock, sink, self.salt_run
+        )
+        outcome = await runner.run()
+        after, drained = None, None
+        if not outcome.engine_died:
+            try:
+                drained = await self.engine.drain(key.arm)
+                after = await self.engine.counters(key.arm)
+            except EngineError as error:  # the cell is kept; the next one meets the same server and ends the run
+                self.progress.note(str(error))
+        good = outcome.counted_ok > 0 and not outcome.engine_died
+        record = CellRecord(
+            cell=key,
+            attempt=self.attempts[key],
+            order=order,
+            status="done" if good else "failed",
+            start_ns=outcome.start_ns,
+            end_ns=outcome.end_ns,
+            counted_tasks=len(plan.counted),
+            cache_policy=policy,
+            server_before=before,
+            server_after=after,
+            error_message=None if good else _why(outcome),
+            started_at=started_at,
+            drained=drained,
+        )
+        return record, outcome
+
+
+def _why(outcome: CellOutcome) -> str:
+    if outcome.engine_died:
+        return "the server process ended"
+    return "given up: no task succeeded" if outcome.given_up else "every counted task failed"
 
 
 def _plans(experiment: Experiment) -> dict[CellKey, CellPlan]:
-    plans: dict[CellKey, CellPlan] = {}
-    for place, loaded in enumerate(experiment.workloads):
-        workload = loaded.workload
-        arms = [arm.name for arm in workload.arms]
-        for key in cell_order(workload.name, arms, workload.concurrency, workload.repeats, place):
-            steps, limit = workload.warm_up.steps, workload.tasks_per_cell
-            plans[key] = plan_cell(loaded.tasks, key.concurrency, steps, workload.name, limit)
-    return plans
+    """Return all cells in the order in which they run: the lowest load of every workload, then the next load of every workload.
+
+    A run that is cut short so has whole loads of all workloads rather than all loads of some.
+    """
+    order = [
+        (workload.concurrency.index(key.concurrency), place, key)
+        for place, workload in enumerate(loaded.workload for loaded in experiment.workloads)
+        for key in cell_order(
+            workload.name, [arm.name for arm in workload.arms], workload.concurrency, workload.repeats, place
+        )
+    ]
+    by_name = {loaded.workload.name: loaded for loaded in experiment.workloads}
+    return {
+        key: _plan(by_name[key.workload], key.concurrency) for _, _, key in sorted(order, key=lambda item: item[:2])
+    }
+
+
+def _plan(loaded: LoadedWorkload, concurrency: int) -> CellPlan:
+    workload = loaded.workload
+    tasks = [replace(task, steps=task.steps[: workload.steps_per_task]) for task in loaded.tasks]
+    return plan_cell(tasks, concurrency, workload.warm_up.steps, workload.name, workload.tasks_per_cell)
 
 
 def _attempts(folder: RunFolder) -> defaultdict[CellKey, int]:
     attempts: defaultdict[CellKey, int] = defaultdict(int)
     for record in folder.steps():
         attempts[record.cell] = max(attempts[record.cell], record.attempt)
+    for row in folder.rows(ROUNDS):  # a step's rounds are written before the step: a kill can leave them alone
+        workload, arm, concurrency, repeat, attempt, *_ = row["step"]
+        key = CellKey(workload, arm, concurrency, repeat)
+        attempts[key] = max(attempts[key], attempt)
     return attempts
 
 

@@ -30,27 +30,31 @@ PACKAGES = (
 )
 
 
-def build(workloads: Sequence[LoadedWorkload], argv: Sequence[str], lang: str) -> dict[str, Any]:
-    """Return the manifest of a run that is about to start; the engine's own description is added once it is up."""
+def build(workloads: Sequence[LoadedWorkload], argv: Sequence[str], lang: str, folder: Path) -> dict[str, Any]:
+    """Return the manifest of a run that is about to start in ``folder``; the engine's own description is added once it is up."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "argv": list(argv),
         "lang": lang,
-        "workloads": [describe_workload(loaded) for loaded in workloads],
+        "workloads": [describe_workload(loaded, folder) for loaded in workloads],
         "versions": versions(PACKAGES),
         "machine": machine(),
-        "git": git_state(Path.cwd()),
+        "git": git_state(Path(__file__).parent),
         "engine": None,
         "status": "running",
     }
 
 
-def describe_workload(loaded: LoadedWorkload) -> dict[str, Any]:
-    """Return a workload as it is run, overrides applied, with the hashes of its file and tasks."""
+def describe_workload(loaded: LoadedWorkload, folder: Path) -> dict[str, Any]:
+    """Return a workload as it is run, overrides applied, with the hashes of its file and tasks.
+
+    ``path_from_run`` leads from the run's folder to the file, so that a run can be continued from anywhere.
+    """
     steps = [step for task in loaded.tasks for step in task.steps]
     return {
         **loaded.workload.model_dump(mode="json"),
         "path": str(loaded.path),
+        "path_from_run": os.path.relpath(loaded.path, folder),
         "sha256": loaded.sha256,
         "tasks_sha256": tasks_sha256(loaded.tasks),
         "n_tasks": len(loaded.tasks),

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.errors import UsageError
 from harness.workload import LoadedWorkload, Workload
 
-QUICK_TASKS = 3
+QUICK_TASKS = 5  # the fewest for which an interval is given
 QUICK_CONCURRENCY = (1, 4)
 QUICK_MAX_TOKENS = 48
 
@@ -27,6 +27,7 @@ class Overrides:
     concurrency: tuple[int, ...] | None = None
     arms: tuple[str, ...] | None = None
     limit_tasks: int | None = None
+    limit_steps: int | None = None
     repeats: int | None = None
     max_tokens: int | None = None
     quick: bool = False
@@ -52,6 +53,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     data = given.model_dump()
     if overrides.quick:
         data["concurrency"] = list(QUICK_CONCURRENCY)
+        data["repeats"] = 1
         data["sampling"]["max_tokens"] = min(QUICK_MAX_TOKENS, given.sampling.max_tokens)
     if overrides.concurrency is not None:
         data["concurrency"] = list(overrides.concurrency)
@@ -64,9 +66,13 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
             data["engine"][option] = value
     if overrides.arms is not None:
         data["arms"] = _select(data["arms"], overrides.arms, loaded)
+    if overrides.base_url is not None:
+        data["arms"] = [{**arm, "base_url": None} for arm in data["arms"]]
     limit = overrides.limit_tasks if overrides.limit_tasks is not None else QUICK_TASKS if overrides.quick else None
     if limit is not None:
         data["tasks_per_cell"] = limit
+    if overrides.limit_steps is not None:
+        data["steps_per_task"] = overrides.limit_steps
     try:
         workload = Workload.model_validate(data)
     except ValidationError as error:
@@ -94,6 +100,6 @@ def _select(arms: list[dict[str, Any]], wanted: Sequence[str], loaded: LoadedWor
 
 def _explain(item: Any) -> str:
     options = {"repeats": "--repeats", "engine": "--engine", "arms": "--arms", "concurrency": "--concurrency"}
-    options |= {"tasks_per_cell": "--limit-tasks", "sampling": "--max-tokens"}
+    options |= {"tasks_per_cell": "--limit-tasks", "steps_per_task": "--limit-steps", "sampling": "--max-tokens"}
     option = options.get(str(item["loc"][0]), ".".join(map(str, item["loc"])))
     return f"{option} is {item['input']!r:.80}: {item['msg'][0].lower()}{item['msg'][1:]}"

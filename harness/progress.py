@@ -31,7 +31,9 @@ class RunProgress:
         self._steps: defaultdict[int, int] = defaultdict(int)
         self._cell: CellKey | None = None
         self._cell_began = time.monotonic()
-        self._cell_number = self._cell_tokens = self._tasks_done = self._failed_steps = 0
+        self._begun: set[CellKey] = set()
+        self._cell_tokens = self._failed_steps = 0
+        self._tasks: set[int] = set()
 
     def __enter__(self) -> RunProgress:
         self._bar.__enter__()
@@ -56,9 +58,10 @@ class RunProgress:
     def cell_started(self, key: CellKey) -> None:
         """Begin a cell."""
         self._cell = key
-        self._cell_number += 1
+        self._begun.add(key)
         self._cell_began = time.monotonic()
-        self._cell_tokens = self._tasks_done = 0
+        self._cell_tokens = 0
+        self._tasks = set()
         self._show(force=True)
 
     def step_ended(self, record: StepRecord) -> None:
@@ -66,7 +69,7 @@ class RunProgress:
         self._cell_tokens += record.output_tokens or 0
         if record.phase == "counted":
             self._failed_steps += record.error_kind is not None
-            self._tasks_done += record.tool_wait_ns == 0 and record.step_index > 0
+            self._tasks.add(record.instance)
             self._left[record.cell] = max(0, self._left.get(record.cell, 0) - 1)
         self._show()
 
@@ -75,11 +78,9 @@ class RunProgress:
         key = record.cell
         self._seconds[key.concurrency] += (record.end_ns - record.start_ns) / 1e9
         self._steps[key.concurrency] += self._planned.get(key, 0)
+        self._left.pop(key, None)  # run again or not, its steps are not waited for any more
         if record.status == "failed":
-            self._left[key] = self._planned.get(key, 0)
             self.note(f"cell failed ({cell_name(key)}): {record.error_message}")
-        else:
-            self._left.pop(key, None)
         self._show()
 
     def note(self, text: str) -> None:
@@ -106,10 +107,12 @@ class RunProgress:
         if self._cell is None:
             return
         total, left = sum(self._planned.values()), sum(self._left.values())
-        rate = self._cell_tokens / max(time.monotonic() - self._cell_began, 1e-3)
-        title = f"cell {self._cell_number}/{len(self._planned)} {cell_name(self._cell)}"
-        failed = f" · {self._failed_steps} steps failed" if self._failed_steps else ""
-        state = f"{total - left}/{total} steps · {rate:.1f} tokens/s · left {duration(self.seconds_left())}{failed}"
+        spent = time.monotonic() - self._cell_began
+        rate = f"{self._cell_tokens / spent:.1f} tokens/s" if self._cell_tokens else "– tokens/s"
+        cell = self._cell
+        title = f"{len(self._begun)}/{len(self._planned)} {cell.workload} {cell.arm} c{cell.concurrency} r{cell.repeat}"
+        failed = f" · {self._failed_steps} failed" if self._failed_steps else ""
+        state = f"left {duration(self.seconds_left())} · steps {total - left}/{total} · tasks {len(self._tasks)} · {rate}{failed}"
         self._bar.update(title, (total - left) / max(total, 1), state, force=force)
 
 
@@ -120,7 +123,7 @@ class LiveBar:
         self._console = console
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             console=console,

@@ -136,7 +136,9 @@ class CellRecord:
     """One finished or failed cell: when it ran, what the server's own counters said, and how caches were kept apart.
 
     ``server_before`` and ``server_after`` are the engine's counters around the cell (the cell had the engine to itself), ``None``
-    where it has none. ``cache_policy`` says what was done about prompt caches: salt, reset or shared.
+    where it has none. ``cache_policy`` says what was done about prompt caches: salt, reset or shared. ``started_at`` is the wall clock
+    (UTC), since the monotonic one means nothing across a resumed run. ``drained`` tells whether the server was seen without work
+    after the cut tail, ``None`` if nobody looked.
     """
 
     cell: CellKey
@@ -150,6 +152,8 @@ class CellRecord:
     server_before: SpecCounters | None = None
     server_after: SpecCounters | None = None
     error_message: str | None = None
+    started_at: str | None = None
+    drained: bool | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Return one flat row; counters get the prefixes ``before_`` and ``after_``."""
@@ -168,7 +172,8 @@ class CellRecord:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> CellRecord:
         """Inverse of :meth:`to_row`."""
-        plain = {f.name: row[f.name] for f in fields(cls) if f.name not in ("cell", "server_before", "server_after")}
+        own = [f.name for f in fields(cls) if f.name not in ("cell", "server_before", "server_after")]
+        plain = {name: row[name] for name in own if name in row}  # a field that came later has its default
         cell = CellKey(row["workload"], row["arm"], row["concurrency"], row["repeat"])
         before = counters_from_row({k.removeprefix("before_"): v for k, v in row.items() if k.startswith("before_")})
         after = counters_from_row({k.removeprefix("after_"): v for k, v in row.items() if k.startswith("after_")})

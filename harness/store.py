@@ -7,13 +7,14 @@ propose→verify rounds of a step, where the engine tells them · ``outputs.json
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import orjson
 
@@ -21,6 +22,7 @@ from harness.errors import RunFolderError
 from harness.records import CellKey, CellRecord, Round, StepRecord
 
 FORMAT = 1
+LOCK = ".lock"
 MANIFEST, STEPS, ROUNDS, OUTPUTS, CELLS = "manifest.json", "steps.jsonl", "rounds.jsonl", "outputs.jsonl", "cells.jsonl"
 
 
@@ -41,6 +43,7 @@ class RunFolder:
     manifest: dict[str, Any]
     _files: dict[str, BinaryIO] = field(default_factory=dict)
     _known_outputs: set[str] = field(default_factory=set)
+    _lock: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, manifest: Mapping[str, Any]) -> RunFolder:
@@ -56,6 +59,9 @@ class RunFolder:
         run = cls(path, {"format": FORMAT, **manifest})
         try:
             path.mkdir(parents=True, exist_ok=True)
+            run.lock()
+            if (path / MANIFEST).exists():  # another run was faster
+                raise RunFolderError(f"{path} already holds a run; choose another --out")
             run.write_manifest()
         except OSError as error:
             raise RunFolderError(
@@ -87,6 +93,22 @@ class RunFolder:
         run = cls(path, manifest)
         run._known_outputs = {output.sha256 for output in run.outputs()}
         return run
+
+    def lock(self) -> None:
+        """Keep other processes from writing to the folder until this one closes it or ends.
+
+        Raises:
+            RunFolderError: if another process is writing to it.
+        """
+        lock = (self.path / LOCK).open("a", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise RunFolderError(
+                f"{self.path} is in use by a run that goes on; wait for it or stop it first"
+            ) from error
+        self._lock = lock
 
     def write_manifest(self) -> None:
         """Replace ``manifest.json`` in one move, so that a kill never leaves half of it."""
@@ -139,12 +161,18 @@ class RunFolder:
         self._append(CELLS, record.to_row())
 
     def close(self) -> None:
-        """Flush and close the files that were appended to."""
-        for stream in self._files.values():
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
-        self._files.clear()
+        """Put everything on disk, close the files that were appended to and let others write."""
+        try:
+            for stream in self._files.values():
+                os.fsync(stream.fileno())
+                stream.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            self._files.clear()
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
 
     def steps(self) -> Iterator[StepRecord]:
         """Yield every step that was written, of unfinished attempts too."""
@@ -197,11 +225,19 @@ class RunFolder:
         return self.path / name
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
-        stream = self._files.get(name)
-        if stream is None:
-            stream = self._files[name] = (self.path / name).open("ab")
-        stream.write(orjson.dumps(value) + b"\n")
-        stream.flush()
+        try:
+            stream = self._files.get(name)
+            if stream is None:
+                stream = self._files[name] = (self.path / name).open("ab")
+            stream.write(orjson.dumps(value) + b"\n")
+            stream.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> RunFolderError:
+        return RunFolderError(
+            f"cannot write to {self.path}: {error.strerror}; make room, then continue with: harness run --resume {self.path}"
+        )
 
 
 def text_sha256(text: str) -> str:

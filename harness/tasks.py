@@ -191,6 +191,8 @@ class _LineReader:
             raise self.error("nested too deeply; one flat task object a line") from error
         if not isinstance(value, dict):
             raise self.error(f"a line must hold a JSON object, not {type(value).__name__}")
+        if "\\ud" in text.lower():  # an escaped surrogate: whole pairs are text, a lone one is not
+            self._text(json.dumps(value, ensure_ascii=False), "the line")
         return value
 
     def _keys(
@@ -308,9 +310,9 @@ class _LineReader:
         self._keys(value, {"role", "content"}, what, frozenset({"tool_calls"}))
         self._choice(value["role"], ("assistant",), f"{what}: role")
         calls = []
-        for item in value.get("tool_calls", []):
+        for item in self._list(value["tool_calls"], f"{what}: tool_calls") if "tool_calls" in value else []:
             self._keys(item, {"id", "name", "arguments"}, f"{what}: a tool call")
-            if item["name"] not in tool_names:
+            if self._text(item["name"], f"{what}: name") not in tool_names:
                 raise self.error(
                     f"{what}: unknown tool {item['name']!r}; the prefix has {', '.join(sorted(tool_names)) or 'none'}"
                 )

@@ -26,7 +26,7 @@ Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, strict=True)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class TaskSource(_Strict):
@@ -98,7 +98,8 @@ class Sampling(_Strict):
 class Workload(_Strict):
     """One workload file.
 
-    A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency. ``slo`` maps
+    A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency; of each
+    task it sends the first ``steps_per_task`` steps (all where it is absent). ``slo`` maps
     ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
     """
 
@@ -110,6 +111,7 @@ class Workload(_Strict):
     concurrency: Annotated[list[Concurrency], Field(min_length=1)]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 2
     tasks_per_cell: Annotated[int, Field(ge=1)] | None = None
+    steps_per_task: Annotated[int, Field(ge=1)] | None = None
     warm_up: WarmUp = WarmUp()
     replay: Replay = Replay()
     sampling: Sampling = Sampling()
@@ -209,20 +211,28 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|fa
 
 
 def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
-    loader = _Loader(text)
     try:
-        node = loader.get_single_node()
-        lines = dict(_lines(path, node, ())) if node is not None else {}
-        data = loader.construct_document(node) if node is not None else None
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            lines = dict(_lines(path, node, ())) if node is not None else {}
+            data = loader.construct_document(node) if node is not None else None
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise WorkloadError(
             f"{path}:{line}: not YAML: {error.problem or error}; check indentation and quoting"
         ) from error
-    except yaml.YAMLError as error:
-        raise WorkloadError(f"{path}:1: not YAML: {error}") from error
-    finally:
-        loader.dispose()
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise WorkloadError(f"{path}:{line}: a control character {error.character!r}; remove it") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, such as 2026-13-01
+        raise WorkloadError(f"{path}:1: not YAML: {error}; put texts in quotes") from error
+    except RecursionError as error:
+        raise WorkloadError(
+            f"{path}:1: an anchor that contains itself, or nesting without end; a workload needs neither"
+        ) from error
     if not isinstance(data, dict):
         given = "an empty file" if data is None else type(data).__name__
         raise WorkloadError(

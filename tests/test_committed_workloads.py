@@ -106,4 +106,4 @@ def test_every_workload_file_is_good(path: Path) -> None:
     loaded = load(path)
     assert loaded.workload.name == path.stem
     assert loaded.workload.baseline is not None
-    assert apply(loaded, Overrides(quick=True)).workload.tasks_per_cell == 3
+    assert apply(loaded, Overrides(quick=True)).workload.tasks_per_cell == 5

@@ -88,7 +88,7 @@ async def measured(path: Path, out: Path, plan: Experiment | None = None) -> tup
     """Run a workload to its end, into a new folder or one that exists."""
     plan = plan or experiment_of([path], Overrides())
     exists = (out / "manifest.json").exists()
-    folder = RunFolder.open(out) if exists else RunFolder.create(out, build(plan.workloads, [], "en"))
+    folder = RunFolder.open(out) if exists else RunFolder.create(out, build(plan.workloads, [], "en", out))
     stopped = await experiment.run(plan, make_engine(plan, out, lambda what, fraction: None), folder, Silent())
     folder.close()
     return folder, stopped
@@ -117,6 +117,24 @@ async def test_every_step_of_every_cell_is_a_row(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(record.error_kind is None for record in folder.steps() if record.phase == "counted")
     assert folder.manifest["status"] == "complete"
+
+
+async def test_cells_go_breadth_first_over_workloads(tmp_path: Path) -> None:
+    """Two workloads at two loads: both run at the lower load before either runs at the higher one."""
+    async with two_servers() as servers:
+        paths = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            path = written(tmp_path / name, servers, tasks=1, repeats=1, name=name)
+            paths.append(path)
+        folder, stopped = await measured(paths[0], tmp_path / "run", experiment_of(paths, Overrides(limit_steps=1)))
+    assert stopped is None
+    cells = [(c.cell.concurrency, c.cell.workload, c.cell.arm) for c in folder.cells()]
+    assert cells == [
+        (1, "a", "baseline"), (1, "a", "drafted"), (1, "b", "drafted"), (1, "b", "baseline"),
+        (2, "a", "drafted"), (2, "a", "baseline"), (2, "b", "baseline"), (2, "b", "drafted"),
+    ]  # fmt: skip
+    assert {r.step_index for r in folder.steps()} == {0}
 
 
 async def test_both_arms_see_the_same_prompts(tmp_path: Path) -> None:
@@ -214,8 +232,41 @@ async def test_a_server_that_always_fails_ends_the_run_early(tmp_path: Path) -> 
         folder, stopped = await measured(written(tmp_path, servers, repeats=4), tmp_path / "run")
     assert stopped is not None
     assert stopped.exit_code == 4
-    assert "no task succeeded" in str(stopped)
+    assert "no task of arm drafted succeeded in 2 cells in a row" in str(stopped)
     assert Counter(c.status for c in folder.cells()) == {"failed": 2, "done": 1}
+    assert folder.manifest["status"].startswith("stopped: ")
+
+
+async def test_a_hung_server_is_not_waited_for_task_by_task(tmp_path: Path) -> None:
+    """At concurrency 1 a server that hangs costs three timeouts; the other tasks are recorded as not sent."""
+    hung = {number: Reply([], then="hang") for number in range(1000)}
+    async with FakeServer(FakeLlama(faults=hung)) as server:
+        path = written(tmp_path, {"baseline": server}, tasks=8, concurrency=[1], repeats=1, warm_up={"steps": 0})
+        folder, stopped = await measured(path, tmp_path / "run")
+    assert stopped is not None
+    kinds = Counter(r.error_kind for r in folder.steps())
+    assert kinds == {"timeout": 3, "not_sent": 13}
+    assert [c.error_message for c in folder.cells()] == ["given up: no task succeeded"]
+
+
+async def test_a_failing_server_is_not_hammered_to_keep_the_load_up(tmp_path: Path) -> None:
+    """While the last counted task waits for its tool, a cool-down task that fails is not followed by another one."""
+    broken = {number: json_reply({"error": {"message": "boom"}}, 500) for number in range(2, 1000)}
+    async with FakeServer(FakeLlama(faults=broken)) as server:
+        path = written(
+            tmp_path, {"baseline": server}, tasks=2, wait_s=0.3, concurrency=[2], repeats=1, warm_up={"steps": 0}
+        )
+        folder, _ = await measured(path, tmp_path / "run")
+    cool_down = Counter(r.error_kind for r in folder.steps() if r.phase == "cool_down")
+    assert cool_down["http_status"] <= 1
+
+
+async def test_an_arm_that_always_fails_is_not_a_complete_run(tmp_path: Path) -> None:
+    """One arm failing in its only cell lets the run go on to the end and still ends with an engine error."""
+    broken = {number: json_reply({"error": {"message": "boom"}}, 500) for number in range(1000)}
+    async with two_servers(faults=broken) as servers:
+        folder, stopped = await measured(written(tmp_path, servers, concurrency=[1], repeats=1), tmp_path / "run")
+    assert str(stopped) == "1 of 2 cells failed; the report says which"
     assert folder.manifest["status"].startswith("stopped: ")
 
 
@@ -267,6 +318,20 @@ async def test_resume_refuses_other_input(tmp_path: Path) -> None:
             experiment.check_resumable(experiment_of([path], Overrides()), folder)
 
 
+async def test_resume_refuses_another_engine(tmp_path: Path) -> None:
+    """A run begun on one model cannot be continued on servers that serve another one."""
+    async with two_servers() as servers:
+        path = written(tmp_path, servers, concurrency=[1], repeats=1)
+        folder, _ = await measured(path, tmp_path / "run")
+    folder.manifest["engine"]["version"] = "another build"
+    folder.write_manifest()
+    (tmp_path / "run" / "cells.jsonl").write_bytes(b"")
+    async with two_servers() as servers:
+        plan = experiment_of([written(tmp_path, servers, concurrency=[1], repeats=1)], Overrides())
+        with pytest.raises(RunFolderError, match="was begun with another engine"):
+            await measured(path, tmp_path / "run", plan)
+
+
 async def test_kill_9_and_resume_give_the_rows_of_an_uninterrupted_run(tmp_path: Path) -> None:
     """The command line, killed without warning in the middle and continued, ends with the rows of a run that was left alone."""
     plain_llama = FakeLlama(pass_s=lambda open_requests: 0.01)
@@ -284,7 +349,9 @@ async def test_kill_9_and_resume_give_the_rows_of_an_uninterrupted_run(tmp_path:
         await child.wait()
         assert len(RunFolder.open(out).done_cells()) < 8
         resume = [sys.executable, "-m", "harness", "run", "--resume", str(out)]
-        child = await asyncio.create_subprocess_exec(*resume, cwd=tmp_path, stdout=-1, stderr=-1)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        child = await asyncio.create_subprocess_exec(*resume, cwd=elsewhere, stdout=-1, stderr=-1)
         stdout, stderr = await child.communicate()
     assert child.returncode == 0, stderr.decode()
     assert keys(RunFolder.open(out)) == keys(left_alone)

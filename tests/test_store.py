@@ -104,6 +104,25 @@ def test_damaged_line_inside_is_told(tmp_path: Path) -> None:
         list(RunFolder.open(run.path).steps())
 
 
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """While one process writes to a run, another cannot; after it closed the folder, it can."""
+    run = RunFolder.create(tmp_path / "run", {})
+    with pytest.raises(RunFolderError, match="is in use by a run that goes on"):
+        RunFolder.open(run.path).lock()
+    run.close()
+    RunFolder.open(run.path).lock()
+
+
+def test_a_full_disk_is_told_with_how_to_go_on(tmp_path: Path) -> None:
+    """A write that fails is an error that names the folder and the way to continue."""
+    run = RunFolder.create(tmp_path / "run", {})
+    (run.path / "steps.jsonl").symlink_to("/dev/full")
+    with pytest.raises(
+        RunFolderError, match="No space left on device; make room, then continue with: harness run --resume"
+    ):
+        run.append_step(step(0))
+
+
 def test_only_done_cells_count_as_done(tmp_path: Path) -> None:
     """A failed cell is kept on record and is run again."""
     run = RunFolder.create(tmp_path / "run", {})

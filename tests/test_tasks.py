@@ -103,6 +103,9 @@ def test_hash_covers_the_prefix(tmp_path: Path) -> None:
         ),
         (changed("steps", 1, "recorded", "content", value=" "), "content must be non-empty text"),
         (changed("extra", value=1), "unknown 'extra'"),
+        (changed("steps", 1, "recorded", "tool_calls", value=None), "tool_calls must be a non-empty list"),
+        (changed("steps", 0, "recorded", "tool_calls", 0, "name", value=["find"]), "name must be non-empty text"),
+        (changed("steps", 0, "recorded", "tool_calls", 0, "arguments", value={"q": "\ud800"}), "lone surrogate"),
         (changed("title", value="\ud800"), "lone surrogate"),
     ],
 )

@@ -95,6 +95,21 @@ def test_files_that_are_no_mapping(tmp_path: Path, content: str, words: str) -> 
         load(written(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: a\x1bb\n", "w.yaml:1: a control character"),
+        ("name: x\ndescription: 2026-13-01\n", "not YAML"),
+        ("name: &a [*a]\n", "anchor"),
+        ("name: x\nengine: {max_requests_per_s: .inf}\n", "finite"),
+    ],
+)
+def test_yaml_that_breaks_readers(tmp_path: Path, text: str, words: str) -> None:
+    """Control characters, dates that are none, endless anchors and infinities are told, not crashed on."""
+    with pytest.raises(WorkloadError, match=words):
+        load(written(tmp_path, text))
+
+
 def test_all_mistakes_at_once(tmp_path: Path) -> None:
     """Two mistakes give two lines, so that one run of the check is enough."""
     path = written(tmp_path, GOOD.replace("repeats: 2", "repeats: 0").replace("kind: llamacpp", "kind: llama"))

@@ -16,9 +16,10 @@ ARM = ("workload", "arm")
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     """Return ``frames.ACCEPTANCE``, from counted steps inside the steady window that succeeded.
 
-    Acceptance length = 1 + Σ accepted / Σ rounds over the steps whose rounds are known; ``macro`` is the mean over steps. Acceptance
-    rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft included. All null
-    for an arm without a drafter, and where nothing was drafted.
+    Acceptance length = 1 + Σ accepted / Σ rounds over the steps whose rounds are known: 1 + ``num_accepted_in_rounds`` /
+    ``num_drafts``, while ``num_accepted_tokens`` is of all steps. ``macro`` is the mean over steps. Acceptance rate = Σ accepted /
+    Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft included. All null for an arm without a
+    drafter, and where nothing was drafted.
     """
     steps = counted(steps).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
@@ -43,6 +44,7 @@ def ratios() -> list[pl.Expr]:
         pl.len().alias("n_steps"),
         with_rounds.sum().alias("n_steps_with_rounds"),
         _known(rounds.filter(with_rounds)).alias("num_drafts"),
+        _known(accepted.filter(with_rounds)).alias("num_accepted_in_rounds"),
         _known(drafted.filter(drafter)).alias("num_draft_tokens"),
         _known(accepted.filter(drafter)).alias("num_accepted_tokens"),
         (1 + _ratio(accepted.filter(with_rounds), rounds.filter(with_rounds))).alias("acceptance_length"),

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.bootstrap import interval
+from harness.analysis.bootstrap import MIN_TASKS, interval
 from harness.analysis.frames import BREAK_EVEN
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.speedup import Paired, matrices
@@ -18,12 +18,13 @@ from harness.analysis.speedup import Paired, matrices
 SCHEMA = dict(
     zip(
         BREAK_EVEN,
-        (pl.String, pl.String, *[pl.Float64] * 3, pl.String, pl.Int64, pl.Int64, pl.Int64),
+        (pl.String, pl.String, *[pl.Float64] * 3, pl.String, pl.String, pl.Int64, pl.Int64, pl.Int64),
         strict=True,
     )
 )
 BELOW, ABOVE = -np.inf, np.inf
-Row = tuple[str | None, str, float | None, float | None, float | None, str, int | None, int | None, int]
+Ends = Literal["both", "open_low", "open_high", "open_both", "none"]
+Row = tuple[str | None, str, float | None, float | None, float | None, Ends, str, int | None, int | None, int]
 
 
 def crossings(concurrency: Sequence[int], speed_ups: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -55,41 +56,67 @@ def crossings(concurrency: Sequence[int], speed_ups: NDArray[np.float64]) -> NDA
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Speed-up over concurrency of one arm on one workload (``None``: all pooled); ``paired`` is ``None`` where no task is paired."""
+    """Speed-up over concurrency of one arm on one workload (``None``: all pooled); ``paired`` is ``None`` where no task is paired.
+
+    ``planned`` are the loads that should have been measured; ``consistent`` is that of ``frames.Verdict``.
+    """
 
     workload: str | None
     arm: str
     paired: Paired | None
+    planned: tuple[int, ...]
+    consistent: bool
 
 
 def curves(found: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> list[Curve]:
     """Return the curve of every arm with a real drafter, per workload and, for an arm in several, pooled over them.
 
     Pairs inside the steady window count. Pooled curves use the concurrencies that every workload with that arm measured: else the mix
-    of tasks would change along the curve.
+    of tasks would change along the curve; so the loads planned for it are those that all these workloads plan.
     """
     steady = found.filter("steady")
     result = []
     for plan in plans:
         for arm in plan.drafting:
             own = steady.filter((pl.col("workload") == plan.name) & (pl.col("arm") == arm))
-            result.append(Curve(plan.name, arm, matrices(own, "task_time_s", (plan.name, arm, "steady"))))
+            result.append(_curve(plan.name, arm, own, plan.concurrency))
     for arm in _shared_arms(plans):
-        names = [plan.name for plan in plans if arm in plan.drafting]
-        own = steady.filter((pl.col("arm") == arm) & pl.col("workload").is_in(names))
+        having = [plan for plan in plans if arm in plan.drafting]
+        own = steady.filter((pl.col("arm") == arm) & pl.col("workload").is_in([plan.name for plan in having]))
         measured = own.group_by("concurrency").agg(n=pl.col("workload").n_unique())
         everywhere = measured.filter(pl.col("n") == own["workload"].n_unique())
         own = own.join(everywhere, on="concurrency", how="semi", maintain_order="left")
-        result.append(Curve(None, arm, matrices(own, "task_time_s", (None, arm, "steady"))))
+        planned = tuple(load for load in having[0].concurrency if all(load in plan.concurrency for plan in having))
+        result.append(_curve(None, arm, own, planned))
     return result
 
 
-def break_even(found: Iterable[Curve]) -> pl.DataFrame:
-    """Return ``frames.BREAK_EVEN``, one row a curve.
+def _curve(workload: str | None, arm: str, own: pl.DataFrame, planned: tuple[int, ...]) -> Curve:
+    paired = matrices(own, "task_time_s", (workload, arm, "steady"))
+    return Curve(workload, arm, paired, planned, paired is not None and _consistent(own, paired))
 
-    The interval comes from draws of tasks over all concurrencies at once. A draw that stays above 1 lies beyond the range, one that
-    starts below 1 lies under it; a limit there is null (read it as "beyond the range", not as unknown), so ``break_even_low`` can
-    stand alone when the estimate itself is beyond the range.
+
+def _consistent(own: pl.DataFrame, paired: Paired) -> bool:
+    """Tell whether the repeats agree on the side of 1 at the lowest and at the highest load, and are even in number.
+
+    The bootstrap draws tasks, not repeats: a drift of the machine is in no interval. Arms alternate from one repeat to the next, so
+    that a drift cancels over an even number of them and shows as a disagreement between them.
+    """
+    ends = own.filter(pl.col("concurrency").is_in([paired.concurrency[0], paired.concurrency[-1]]))
+    repeats = ends.group_by("workload", "concurrency").agg(n=pl.col("repeat").n_unique())
+    sums = ends.group_by("concurrency", "repeat").agg(pl.col("baseline_task_time_s").sum(), pl.col("task_time_s").sum())
+    gain = (pl.col("baseline_task_time_s") - pl.col("task_time_s")).sign()
+    sides = sums.group_by("concurrency").agg(n=gain.n_unique())
+    return all(n % 2 == 0 for n in repeats["n"]) and all(n == 1 for n in sides["n"])
+
+
+def break_even(found: Iterable[Curve]) -> pl.DataFrame:
+    """Return ``frames.BREAK_EVEN``, one row a curve; ``n_tasks`` are the distinct tasks of the load that has the fewest.
+
+    The interval comes from draws of tasks over all concurrencies at once, and needs ``MIN_TASKS`` at every one. A draw that stays
+    above 1 lies beyond the range, one that starts below 1 lies under it; a limit there is null, and the column ``interval`` says which
+    limits are (``open_low``, ``open_high``, ``open_both``; ``none``: there is no interval). So ``break_even_low`` can stand alone when
+    the estimate itself is beyond the range; both limits are open as well where the whole interval lies on one side of the range.
     """
     return pl.DataFrame([_row(curve.workload, curve.arm, curve.paired) for curve in found], schema=SCHEMA, orient="row")
 
@@ -101,13 +128,20 @@ def _shared_arms(plans: Iterable[WorkloadPlan]) -> list[str]:
 
 def _row(workload: str | None, arm: str, paired: Paired | None) -> Row:
     if paired is None:
-        return (workload, arm, None, None, None, "unknown", None, None, 0)
+        return (workload, arm, None, None, None, "none", "unknown", None, None, 0)
     crossing = float(crossings(paired.concurrency, paired.estimates()[None, :])[0])
-    n_tasks = len(paired.baseline_s)
-    limits = interval(crossings(paired.concurrency, paired.draws())) if n_tasks >= 2 else None
+    n_tasks = min(paired.n_tasks)
+    limits = interval(crossings(paired.concurrency, paired.draws())) if n_tasks >= MIN_TASKS else None
     low, high = (_finite(value) for value in limits or (np.nan, np.nan))
+    ends: Ends = "none" if limits is None else _ends(low, high)
     lowest, highest = paired.concurrency[0], paired.concurrency[-1]
-    return (workload, arm, _finite(crossing), low, high, side_of(crossing), lowest, highest, n_tasks)
+    return (workload, arm, _finite(crossing), low, high, ends, side_of(crossing), lowest, highest, n_tasks)
+
+
+def _ends(low: float | None, high: float | None) -> Ends:
+    if low is None:
+        return "open_both" if high is None else "open_low"
+    return "open_high" if high is None else "both"
 
 
 def side_of(crossing: float) -> Literal["crossed", "above", "below"]:

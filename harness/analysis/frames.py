@@ -27,18 +27,18 @@ TASKS = (
 CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
     "output_tokens_per_s", "output_tokens_per_s_whole", "tasks_per_hour", "tasks_per_hour_whole", "requests_in_flight",
-    "late_p99_ms", "cache_policy", "cached_share", "num_draft_tokens", "num_accepted_tokens", "server_num_drafts",
+    "late_p99_ms", "cache_policy", "cached_share", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "server_num_drafts",
     "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match",
 )  # fmt: skip
-SUMMARY = (
+SUMMARY = (  # n_tasks: runs of tasks, each instance and repeat by itself
     "workload", "arm", "concurrency", "n_tasks", "n_steps", "n_steps_failed", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms",
     "step_latency_p50_s", "step_latency_p90_s", "task_time_mean_s", "task_time_p50_s", "task_time_p90_s", "task_time_no_wait_mean_s",
     "output_tokens_per_s", "tasks_per_hour", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
     "speed_up", "speed_up_low", "speed_up_high", "identical_share", "slo_attainment",
 )  # fmt: skip
 ACCEPTANCE = (  # kind, language and concurrency are null in rows that pool over them
-    "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_draft_tokens",
-    "num_accepted_tokens", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
+    "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
+    "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
     "output_tokens", "ttft_p50_s", "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "identical_share",
 )  # fmt: skip
 SURVIVAL = (
@@ -50,19 +50,23 @@ SURVIVAL = (
     "num_drafts",
     "survival",
 )  # position from 1; kind, language null: all
-SPEED_UP = (  # of task time, arm against baseline, paired by task; window is "steady" or "whole"
+SPEED_UP = (  # of task time, arm against baseline, paired by task; window is "steady" or "whole"; n_tasks: distinct tasks
     "workload", "arm", "concurrency", "window", "n_tasks", "speed_up", "speed_up_low", "speed_up_high",
     "speed_up_no_wait", "speed_up_no_wait_low", "speed_up_no_wait_high",
 )  # fmt: skip
-BREAK_EVEN = (  # side: crossed | above | below | unknown; break_even null unless crossed
-    "workload", "arm", "break_even", "break_even_low", "break_even_high", "side", "lowest_concurrency", "highest_concurrency", "n_tasks",
+# side: crossed | above | below | unknown; break_even null unless crossed; interval: both | open_low | open_high | open_both | none,
+# which tells a limit beyond the measured range from one that nobody could compute (both are null); n_tasks: distinct tasks, the fewest
+# of any load
+BREAK_EVEN = (
+    "workload", "arm", "break_even", "break_even_low", "break_even_high", "interval", "side", "lowest_concurrency",
+    "highest_concurrency", "n_tasks",
 )  # fmt: skip
 LOSSLESS = (  # against the baseline's output of the same step, temperature 0
     "workload", "arm", "concurrency", "n_steps", "n_identical", "identical_share", "first_difference_token_min",
     "first_difference_token_p50", "example_step",
 )  # fmt: skip
 SLO = ("workload", "arm", "concurrency", "objective", "limit", "observed", "n", "attained_share", "met")
-THRESHOLDS = ("workload", "arm", "threshold", "observed", "met")
+THRESHOLDS = ("workload", "arm", "threshold", "observed", "met", "reason")  # reason: null, or why met is null
 
 Severity = Literal["note", "warning", "invalid"]
 
@@ -84,7 +88,9 @@ class Verdict:
 
     ``side`` is crossed (break-even inside the measured range), above (still faster at the highest concurrency), below (slower
     already at the lowest) or unknown. ``speed_up_first`` and ``speed_up_last`` are (estimate, low, high) at the lowest and
-    highest measured concurrency, ``None`` where there is no estimate.
+    highest measured concurrency, ``None`` where there is no interval. ``n_tasks`` are distinct tasks behind the estimates, the fewest of
+    any load. ``unmeasured`` are planned concurrencies without an estimate. ``consistent``: at the lowest and at the highest load every
+    repeat by itself lies on the same side of 1 as the others, and their number is even, so that drift within a run cancels.
     """
 
     workload: str | None
@@ -99,6 +105,9 @@ class Verdict:
     speed_up_last: tuple[float, float, float] | None
     identical_share: float | None
     acceptance_length: float | None
+    n_tasks: int | None = None
+    unmeasured: tuple[int, ...] = ()
+    consistent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

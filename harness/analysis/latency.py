@@ -11,14 +11,16 @@ LOAD = ("workload", "arm", "concurrency")
 
 
 def quantile(column: pl.Expr, percent: int) -> pl.Expr:
-    """Return the linearly interpolated percentile of the known values, null below :func:`needed` values."""
-    return pl.when(column.count() >= needed(percent)).then(column.quantile(percent / 100, "linear"))
+    """Return the linearly interpolated percentile of the known values, null below :func:`needed` distinct tasks (``task_id``)."""
+    tasks = pl.col("task_id").filter(column.is_not_null()).n_unique()
+    return pl.when(tasks >= needed(percent)).then(column.quantile(percent / 100, "linear"))
 
 
 def needed(percent: int) -> int:
-    """Return how many values a percentile needs: at least one must be expected beyond it (p90: 10, p99: 100).
+    """Return how many distinct tasks a percentile needs: at least one must be expected beyond it (p90: 10, p99: 100).
 
-    Fewer, and it is only the largest value under another name. The median of one value is that value.
+    Fewer, and it is only the largest value under another name; repeats and instances of a task are not new looks at the world. The
+    median of one value is that value.
     """
     return 1 if percent <= 50 else -(-100 // (100 - percent))
 
@@ -26,8 +28,9 @@ def needed(percent: int) -> int:
 def times(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of ``frames.SUMMARY`` that are times, counts and rates, one row a workload, arm and concurrency.
 
-    Times come from counted steps and tasks inside the steady window; counts of failures from all counted steps. Rates pool the
-    repeats: Σ tokens / Σ seconds.
+    Times come from counted steps and tasks inside the steady window; counts of failures from all counted steps. ``n_tasks`` counts
+    runs of tasks, each instance and repeat by itself (the speed-up counts distinct tasks). Rates pool the repeats: Σ tokens / Σ
+    seconds, over the repeats whose tokens are known.
     """
     steps, tasks = counted(steps), counted(tasks)
     loads = steps.group_by(LOAD, maintain_order=True).agg(n_steps_failed=FAILED.sum())
@@ -57,11 +60,12 @@ def times(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> pl.D
         )
     )
     tokens, hours = ("window_tokens", "window_tokens_s"), ("window_tasks", "window_tasks_s")
+    known = pl.col(tokens[0])
     rates = (
         cells.filter(pl.col("status") == "done")
         .group_by(LOAD)
         .agg(
-            output_tokens_per_s=(pl.col(tokens[0]).sum() / pl.col(tokens[1]).sum()).fill_nan(None),
+            output_tokens_per_s=(known.sum() / pl.col(tokens[1]).filter(known.is_not_null()).sum()).fill_nan(None),
             tasks_per_hour=(pl.col(hours[0]).sum() / pl.col(hours[1]).sum() * 3600).fill_nan(None),
         )
     )

@@ -10,6 +10,7 @@ import polars as pl
 from harness.analysis.frames import LOSSLESS
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import OK, counted
+from harness.store import text_sha256
 
 SAME_STEP = ("workload", "concurrency", "repeat", "task_id", "instance", "step_index")
 SCHEMA = dict(
@@ -20,18 +21,21 @@ SCHEMA = dict(
     )
 )
 Tokens = Mapping[str, tuple[int, ...] | None]
+EMPTY = text_sha256("")
 
 
 def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
     """Return one row a comparable pair of counted steps: ``cell``, ``arm``, ``SAME_STEP``, ``identical``, ``first_difference_token``.
 
     Comparable are steps of arms with a real drafter and their baseline at temperature 0 that both succeeded. With live history only
-    the first step of a task is: after it the prompts differ. The position of the first differing token counts from 1 and is null
-    where the engine's tokens of either output are unknown.
+    the first step of a task is: after it the prompts differ. A step that wrote nothing is compared as an empty text. The position of
+    the first differing token is that of the texts as tokenised again after the run; it counts from 1 and is null where the engine's
+    tokens of either output are unknown.
     """
     exact = [plan for plan in plans if plan.temperature == 0 and plan.baseline is not None]
     live = [plan.name for plan in exact if plan.history == "live"]
-    good = counted(steps).filter(OK & pl.col("output_sha256").is_not_null())
+    # a step that succeeded without a text has no hash; an arm that falls silent must not drop out of the comparison
+    good = counted(steps).filter(OK).with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
     good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
     roles = {"baseline": [(plan.name, plan.baseline) for plan in exact]}
     roles["drafting"] = [(plan.name, arm) for plan in exact for arm in plan.drafting]
@@ -53,7 +57,8 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     different = (
         found.filter(~pl.col("identical")).select("output_sha256", "baseline_sha256").unique(maintain_order=True)
     )
-    places = [first_difference(tokens.get(a), tokens.get(b)) for a, b in different.iter_rows()]
+    known: Tokens = {**tokens, EMPTY: ()}
+    places = [first_difference(known.get(a), known.get(b)) for a, b in different.iter_rows()]
     different = different.with_columns(first_difference_token=pl.Series(places, dtype=pl.Int64))
     return found.join(different, on=["output_sha256", "baseline_sha256"], how="left", maintain_order="left")
 

@@ -5,7 +5,7 @@ Acceptance measured on such texts says nothing about real work: a loop or a copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +13,7 @@ import polars as pl
 from harness.analysis.language import agrees
 from harness.analysis.plan import WorkloadPlan
 from harness.errors import WorkloadError
-from harness.tasks import Task, tasks_sha256
+from harness.tasks import tasks_sha256
 from harness.workload import load
 
 GRAM = 8
@@ -49,26 +49,29 @@ def _grams(text: str) -> set[str]:
     return {text[index : index + GRAM] for index in range(len(text) - GRAM + 1)}
 
 
-def prompts(plans: Iterable[WorkloadPlan]) -> dict[StepKey, str]:
-    """Return the own messages of each step (workload, task, step index), read from the task files of the run.
+def prompts(plans: Iterable[WorkloadPlan]) -> tuple[dict[StepKey, str], dict[str, str]]:
+    """Return the own messages of each step (workload, task, step index), read from the task files of the run, and what is missing.
 
-    A run folder keeps no prompts. Workloads whose files are gone or differ by now are not in the result: no guess from other input.
+    A run folder keeps no prompts, and the files are looked for where the run found them, from the working directory of today. A
+    workload whose files are gone or differ by now has no prompts (no guess from other input); the second mapping says why:
+    ``task_files_missing`` or ``task_files_changed``.
     """
-    found = {}
+    found: dict[StepKey, str] = {}
+    unread: dict[str, str] = {}
     for plan in plans:
-        for task in _tasks(plan):
+        try:
+            tasks = {task.id: task for task in load(Path(plan.path)).tasks}
+        except WorkloadError:
+            unread[plan.name] = "task_files_missing"
+            continue
+        own = [tasks[name] for name in plan.task_ids if name in tasks]
+        if not own or tasks_sha256(own) != plan.tasks_sha256:
+            unread[plan.name] = "task_files_changed"
+            continue
+        for task in own:
             for index, step in enumerate(task.steps):
                 found[plan.name, task.id, index] = "\n".join(message.content for message in step.messages)
-    return found
-
-
-def _tasks(plan: WorkloadPlan) -> Sequence[Task]:
-    try:
-        tasks = {task.id: task for task in load(Path(plan.path)).tasks}
-    except WorkloadError:
-        return ()
-    own = [tasks[name] for name in plan.task_ids if name in tasks]
-    return own if own and tasks_sha256(own) == plan.tasks_sha256 else ()
+    return found, unread
 
 
 def add_text_traits(

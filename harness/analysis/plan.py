@@ -14,7 +14,11 @@ SYNTHETIC_METHOD = "synthetic"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlan:
-    """One workload of a run. ``methods`` maps each arm to its method, in the order of the file."""
+    """One workload of a run.
+
+    ``methods`` maps each arm to its method, in the order of the file. ``max_requests_per_s`` is ``None`` where requests left as they
+    were due.
+    """
 
     name: str
     path: str
@@ -27,6 +31,7 @@ class WorkloadPlan:
     history: str
     slo: Mapping[str, str]
     thresholds: tuple[str, ...]
+    max_requests_per_s: float | None
 
     @property
     def baseline(self) -> str | None:
@@ -71,4 +76,5 @@ def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
         history=item["replay"]["history"],
         slo=dict(item["slo"]),
         thresholds=tuple(item["thresholds"]),
+        max_requests_per_s=(item.get("engine") or {}).get("max_requests_per_s"),
     )

@@ -51,7 +51,8 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     cells = add_figures(cell_rows, steps, tasks)
 
     compared = compare(steps, plans, tokens)
-    steps = add_text_traits(steps, texts, prompts(plans))
+    known_prompts, unread = prompts(plans)
+    steps = add_text_traits(steps, texts, known_prompts)
     steps = steps.join(
         compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
     )
@@ -91,7 +92,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans)),
+        findings=tuple(findings(steps, tasks, cells, plans, unread)),
         verdicts=verdicts(curve_list, break_evens, same, steps),
     )
     judged, open_questions = evaluate(analysis, plans)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from harness.analysis.frames import SLO
-from harness.analysis.latency import LOAD, needed
+from harness.analysis.latency import LOAD, needed, quantile
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import counted
 from harness.errors import UsageError
@@ -87,9 +87,10 @@ def parse_time(text: str, metric: str) -> float:
 def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return ``frames.SLO`` and the attainment of each load (``ATTAINED``), from counted rows inside the steady window.
 
-    ``attained_share`` is the share of single values within the limit; a failed step or task attained nothing and counts. ``met``
-    compares the percentile itself, null with too few values. Attainment of a load is the share of its tasks that succeeded and
-    kept every limit with every one of their steps.
+    ``attained_share`` is the share of single values within the limit; a failed step or task attained nothing and counts. ``met``:
+    the percentile of those that succeeded keeps the limit, and so does that share of all (else an arm that fails most of its steps
+    would meet what the rest keep); null with too few distinct tasks. Attainment of a load is the share of its tasks that succeeded
+    and kept every limit with every one of their steps.
     """
     rows: list[pl.DataFrame] = []
     attained: list[pl.DataFrame] = []
@@ -120,15 +121,14 @@ def _observed(rows: pl.DataFrame, objective: Objective) -> pl.DataFrame:
     value = pl.col(objective.column)
     failed = ~pl.col("ok") if "ok" in rows.columns else pl.col("error_kind").is_not_null()
     judged = value.is_not_null() | failed
-    observed = pl.when(value.count() >= needed(objective.percent)).then(
-        value.quantile(objective.percent / 100, "linear")
-    )
     frame = rows.group_by(LOAD).agg(
         objective=pl.lit(objective.name).first(),
         limit=pl.lit(objective.limit).first(),
-        observed=observed,
+        observed=quantile(value, objective.percent),
         n=judged.sum(),
+        n_distinct=pl.col("task_id").filter(judged).n_unique(),
         attained_share=(value <= objective.limit).fill_null(False).filter(judged).mean(),
     )
-    frame = frame.with_columns(met=pl.col("observed") <= objective.limit)
+    kept = (pl.col("observed") <= objective.limit) & (pl.col("attained_share") >= objective.percent / 100)
+    frame = frame.with_columns(met=pl.when(pl.col("n_distinct") >= needed(objective.percent)).then(kept))
     return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.bootstrap import interval, ratio_draws, seed_of
+from harness.analysis.bootstrap import MIN_TASKS, interval, ratio_draws, seed_of
 from harness.analysis.frames import SPEED_UP
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import counted
@@ -22,7 +22,7 @@ SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Times of the same tasks in baseline and arm, summed per task over instances and repeats; 0 where a task has no pair."""
+    """Times of the same tasks in baseline and arm, summed per task over instances, repeats and workloads; 0 where a task has no pair."""
 
     concurrency: tuple[int, ...]  # rising
     n_tasks: tuple[int, ...]  # distinct tasks with a pair, per concurrency
@@ -63,7 +63,9 @@ def pairs(tasks: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
 
 
 def matrices(found: pl.DataFrame, time: str, seed_key: tuple[object, ...]) -> Paired | None:
-    """Return pairs of one arm as matrices, ``None`` if there are none; tasks of different workloads are different tasks.
+    """Return pairs of one arm as matrices, ``None`` if there are none.
+
+    A task that several workloads hold is one task: its pairs are no independent looks at the world, so it is drawn as a whole.
 
     Args:
         found: rows of :func:`pairs`.
@@ -73,11 +75,11 @@ def matrices(found: pl.DataFrame, time: str, seed_key: tuple[object, ...]) -> Pa
     if found.is_empty():
         return None
     loads = sorted(found["concurrency"].unique().to_list())
-    tasks = found.select("workload", "task_id").unique(maintain_order=True).with_row_index("row")
+    tasks = found.select("task_id").unique(maintain_order=True).with_row_index("row")
     sums = (
-        found.group_by("workload", "task_id", "concurrency")
+        found.group_by("task_id", "concurrency")
         .agg(pl.col(f"baseline_{time}").sum(), pl.col(time).sum())
-        .join(tasks, on=["workload", "task_id"])
+        .join(tasks, on="task_id")
     )
     rows = sums["row"].to_numpy()
     columns = np.searchsorted(loads, sums["concurrency"].to_numpy())
@@ -89,7 +91,7 @@ def matrices(found: pl.DataFrame, time: str, seed_key: tuple[object, ...]) -> Pa
 
 
 def speed_up(found: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.SPEED_UP`` with its intervals; they are null below two distinct tasks."""
+    """Return ``frames.SPEED_UP`` with its intervals; they are null below ``MIN_TASKS`` distinct tasks."""
     rows = []
     for (workload, arm), part in found.group_by("workload", "arm", maintain_order=True):
         for window, inside in (("steady", part.filter("steady")), ("whole", part)):
@@ -107,6 +109,6 @@ def _rows(paired: Paired) -> list[tuple[float | None, float | None, float | None
     draws = paired.draws()
     rows: list[tuple[float | None, float | None, float | None]] = []
     for index, (estimate, n_tasks) in enumerate(zip(paired.estimates(), paired.n_tasks, strict=True)):
-        limits = interval(draws[:, index]) if n_tasks >= 2 else None
+        limits = interval(draws[:, index]) if n_tasks >= MIN_TASKS else None
         rows.append((float(estimate), *(limits or (None, None))))
     return rows

@@ -81,9 +81,13 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def windows(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the steady window of every finished cell that has one; columns are ``WINDOWS``."""
+    """Return the steady window of every finished cell that has one; columns are ``WINDOWS``.
+
+    The warm-up makes no load: at concurrency 1 it alone would fill the only slot, and its cold time would enter the rates.
+    """
     found = []
-    for cell in tasks.filter("done").partition_by("cell", maintain_order=True):
+    loading = tasks.filter(pl.col("done") & (pl.col("phase") != "warm_up"))
+    for cell in loading.partition_by("cell", maintain_order=True):
         window = steady_window(cell["start_ns"].to_numpy(), cell["end_ns"].to_numpy(), cell["concurrency"][0])
         if window is not None:
             found.append((cell["cell"][0], *window))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     **{f"{metric}_p90": LOAD_FILTERS for metric in TASK_METRICS},
 }
 """Every metric with the filters that it takes; of times any percentile from p1 to p99."""
-SCHEMA = dict(zip(THRESHOLDS, (pl.String, pl.String, pl.String, pl.Float64, pl.Boolean), strict=True))
+SCHEMA = dict(zip(THRESHOLDS, (pl.String, pl.String, pl.String, pl.Float64, pl.Boolean, pl.String), strict=True))
 _FORM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\{([^{}]*)\})?\s*(>=|<=|>|<)\s*(\S(?:.*\S)?)\s*")
 
 
@@ -153,8 +154,9 @@ def evaluate(analysis: RunAnalysis, plans: Sequence[WorkloadPlan]) -> tuple[pl.D
     """Return ``frames.THRESHOLDS`` and a finding for each row that could not be judged.
 
     Without an arm filter a threshold holds for every arm with a real drafter (for the baseline where there is no other). Without a
-    concurrency filter acceptance is pooled over loads, and every other figure must hold at each measured load: the worst is shown.
-    A row whose ``met`` is null counts as missed.
+    concurrency filter acceptance is pooled over loads, and every other figure must hold at each planned load: the worst is shown, and
+    a planned load that was not measured leaves the threshold open. A row whose ``met`` is null counts as missed; its ``reason`` says
+    why it is null.
     """
     rows, found = [], []
     for plan in plans:
@@ -164,7 +166,7 @@ def evaluate(analysis: RunAnalysis, plans: Sequence[WorkloadPlan]) -> tuple[pl.D
             arms = (named,) if named else plan.drafting or tuple(plan.methods)
             for arm in arms:
                 outcome = _judge(analysis, plan, arm, threshold)
-                rows.append((plan.name, arm, text, outcome.observed, outcome.met))
+                rows.append((plan.name, arm, text, outcome.observed, outcome.met, outcome.reason))
                 if outcome.reason is not None:
                     found.append(finding("threshold_not_evaluated", "warning", plan.name, arm, text, outcome.reason))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row"), found
@@ -196,13 +198,17 @@ def _judge(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Thres
         frame = cells.group_by("concurrency").agg(failed_share=pl.col("n_steps_failed").sum() / pl.col("n_steps").sum())
     else:
         return _judge_percentile(analysis, plan, arm, threshold)
-    if "concurrency" in threshold.filters:
-        frame = frame.filter(pl.col("concurrency") == int(threshold.filters["concurrency"]))
-    return _judge_values(threshold, frame[metric].to_list())
+    by_load = dict(zip(frame["concurrency"], frame[metric], strict=True))
+    return _judge_values(threshold, [by_load.get(load) for load in _loads(plan, threshold)])
 
 
 def _own(frame: pl.DataFrame, plan: WorkloadPlan, arm: str) -> pl.DataFrame:
     return frame.filter((pl.col("workload") == plan.name) & (pl.col("arm") == arm))
+
+
+def _loads(plan: WorkloadPlan, threshold: Threshold) -> Sequence[int]:
+    given = threshold.filters.get("concurrency")
+    return plan.concurrency if given is None else (int(given),)
 
 
 def _acceptance(frame: pl.DataFrame, threshold: Threshold) -> pl.Series:
@@ -214,25 +220,38 @@ def _acceptance(frame: pl.DataFrame, threshold: Threshold) -> pl.Series:
 
 
 def _judge_percentile(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Threshold) -> Outcome:
+    """A failed step or task never ended: it counts as a value beyond every limit."""
     name, percent = parse_percentile(threshold.metric)
-    frame = _own(analysis.steps if name in STEP_METRICS else analysis.tasks, plan, arm)
+    of_steps = name in STEP_METRICS
+    frame = _own(analysis.steps if of_steps else analysis.tasks, plan, arm)
     frame = frame.filter(pl.col("steady") & (pl.col("phase") == "counted"))
-    for key, value in threshold.filters.items():
-        if key != "arm":
-            frame = frame.filter(pl.col(key).cast(pl.String) == value)
-    column = pl.col(TIME_METRICS[name])
-    loads = frame.group_by("concurrency").agg(n=column.count(), value=column.quantile(percent / 100, "linear"))
-    enough = loads.filter(pl.col("n") >= needed(percent))
-    values = [*enough["value"].to_list(), *[None] * (len(loads) - len(enough))]
-    return _judge_values(threshold, values, "too_few_values")
+    for key in ("kind", "language"):
+        if key in threshold.filters:
+            frame = frame.filter(pl.col(key) == threshold.filters[key])
+    failed = pl.col("error_kind").is_not_null() if of_steps else ~pl.col("ok")
+    value = pl.when(failed).then(math.inf).otherwise(pl.col(TIME_METRICS[name]))
+    judged = frame.select("concurrency", "task_id", value=value).drop_nulls("value")
+    # between two infinite values there is no number to interpolate, and none is needed
+    percentile = pl.col("value").quantile(percent / 100, "linear").fill_nan(math.inf)
+    known = judged.group_by("concurrency").agg(n=pl.col("task_id").n_unique(), value=percentile)
+    enough = known.filter(pl.col("n") >= needed(percent))
+    by_load = dict(zip(enough["concurrency"], enough["value"], strict=True))
+    loads = _loads(plan, threshold)
+    unknown = "too_few_values" if set(loads) <= set(known["concurrency"]) else "no_values"
+    return _judge_values(threshold, [by_load.get(load) for load in loads], unknown)
 
 
 def _judge_values(threshold: Threshold, values: Sequence[float | None], unknown: str = "no_values") -> Outcome:
-    """Judge the worst of several values; one unknown among good ones leaves the threshold open."""
+    """Judge the worst of several values; one unknown among good ones leaves the threshold open.
+
+    An infinite value (a percentile that falls on failures) is missed and is no figure to show.
+    """
     known = [value for value in values if value is not None]
     if not known:
-        return Outcome(None, None, unknown if values else "no_values")
+        return Outcome(None, None, unknown)
     worst = min(known) if threshold.comparison in (">=", ">") else max(known)
+    if not math.isfinite(worst):
+        return Outcome(None, False)
     if not threshold.holds(worst):
         return Outcome(worst, False)
     return Outcome(worst, True) if len(known) == len(values) else Outcome(worst, None, unknown)

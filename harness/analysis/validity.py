@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -18,12 +20,12 @@ SHORT_WINDOW = 0.3  # of the cell: below, the "steady" figures describe little o
 DRIFT = 1.3  # machines drift by up to ±30 % between runs minutes apart; beyond that repeats are not repeats
 CUT_SHARE = 0.2  # of steps ended by max_tokens: above, task times are those of the limit, not of the model
 ODD_TEXT_SHARE = 0.1  # of steps with loops, copies or another language: one in ten moves a mean visibly
-SPOILT_SHARE = 0.5  # of steps that failed or hold odd text: figures of the rest are not figures of the workload
+SPOILT_SHARE = 0.5  # of steps of a load that failed, or of a language that hold odd text: figures of the rest are not those of the workload
 CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
 
 CODES: Mapping[str, tuple[str, ...]] = {
     "no_finished_cell": ("n_cells",),
-    "cells_unfinished": ("n_planned", "n_done", "n_failed", "n_unfinished"),
+    "cells_unfinished": ("n_planned", "n_done", "n_failed", "n_unfinished", "missing"),
     "cells_foreign": ("n_cells",),
     "baseline_missing": (),
     "baseline_unfinished": ("baseline",),
@@ -31,7 +33,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "synthetic_arm": (),
     "temperature_above_zero": ("temperature",),
     "live_history": (),
-    "steps_failed": ("n_failed", "n_steps", "share", "error_kind", "example"),
+    "steps_failed": ("concurrency", "n_failed", "n_steps", "share", "error_kind", "example"),
     "requests_late": ("concurrency", "late_p99_ms"),
     "steady_window_missing": ("n_cells", "concurrency"),
     "steady_window_short": ("n_cells", "concurrency", "share"),
@@ -44,6 +46,8 @@ CODES: Mapping[str, tuple[str, ...]] = {
         "server_num_draft_tokens",
         "num_accepted_tokens",
         "server_num_accepted_tokens",
+        "num_drafts",
+        "server_num_drafts",
     ),
     "acceptance_unknown": ("n_steps",),
     "rounds_unknown": ("n_steps", "tokens_per_pass_known"),
@@ -52,6 +56,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "cut_by_max_tokens": ("share", "n_steps"),
     "repetitive_output": ("language", "share", "n_steps"),
     "prompt_echo": ("language", "share", "n_steps"),
+    "echo_not_checked": ("reason",),
     "output_language_mismatch": ("language", "share", "n_steps"),
     "threshold_not_evaluated": ("threshold", "reason"),
 }
@@ -59,12 +64,16 @@ CODES: Mapping[str, tuple[str, ...]] = {
 
 
 def findings(
-    steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]
+    steps: pl.DataFrame,
+    tasks: pl.DataFrame,
+    cells: pl.DataFrame,
+    plans: Sequence[WorkloadPlan],
+    unread: Mapping[str, str],
 ) -> list[Finding]:
-    """Return everything found, invalid first, then warnings, then notes."""
+    """Return everything found, invalid first, then warnings, then notes; ``unread`` is that of ``outputs.prompts``."""
     found = [*_of_cells(cells, plans), *_of_plans(cells, plans)]
     if not counted(steps).is_empty():
-        found += [*_of_load(steps, tasks, cells), *_of_counts(steps, cells, plans), *_of_texts(steps)]
+        found += [*_of_load(steps, tasks, cells, plans), *_of_counts(steps, cells, plans), *_of_texts(steps, unread)]
     rank = {"invalid": 0, "warning": 1, "note": 2}
     return sorted(found, key=lambda finding: rank[finding.severity])
 
@@ -82,12 +91,20 @@ def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
         done, failed = (int((own["status"] == status).sum()) for status in ("done", "failed"))
         planned = len(plan.methods) * len(plan.concurrency) * plan.repeats
         if done < planned:
-            yield finding(
-                "cells_unfinished", "warning", plan.name, None, planned, done, failed, planned - done - failed
-            )
+            missing = ", ".join(_missing(own, plan))
+            counts = (planned, done, failed, planned - done - failed)
+            yield finding("cells_unfinished", "warning", plan.name, None, *counts, missing)
     foreign = int((cells["status"] == "foreign").sum())
     if foreign:
         yield finding("cells_foreign", "warning", None, None, foreign)
+
+
+def _missing(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[str]:
+    """Yield every arm and load that lacks at least one of its repeats, as "arm at load"."""
+    done = Counter(cells.filter(pl.col("status") == "done").select("arm", "concurrency").iter_rows())
+    for arm, load in product(plan.methods, plan.concurrency):
+        if done[arm, load] < plan.repeats:
+            yield f"{arm} at {load}"
 
 
 def _of_plans(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
@@ -107,13 +124,15 @@ def _of_plans(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
             yield finding("live_history", "note", plan.name, None)
 
 
-def _of_load(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Finding]:
+def _of_load(
+    steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]
+) -> Iterator[Finding]:
     """Whether the load was what it was meant to be."""
     # the steps after a failed one are not sent: they failed, but are no cause
     cause = FAILED & (pl.col("error_kind") != "not_sent")
     failed = (
         counted(steps)
-        .group_by("workload", "arm", maintain_order=True)
+        .group_by(LOAD)
         .agg(
             n=FAILED.sum(),
             of=pl.len(),
@@ -122,12 +141,17 @@ def _of_load(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> I
             example=pl.col("error_message").filter(cause).first(),
         )
         .filter(pl.col("n") > 0)
+        .sort("share", *LOAD, descending=[True, False, False, False])
     )
-    for workload, arm, *values in failed.iter_rows():
-        severity: Severity = "invalid" if values[2] > SPOILT_SHARE else "warning"
+    # the worst load speaks: pooled over loads, one at which everything failed would drown in the others
+    for workload, arm, *values in _first_of_arm(failed).sort("workload", "arm").iter_rows():
+        severity: Severity = "invalid" if values[3] > SPOILT_SHARE else "warning"
         yield finding("steps_failed", severity, workload, arm, *values)
     done = cells.filter(pl.col("status") == "done")
-    worst = done.filter(pl.col("late_p99_ms") > LATE_MS).sort("late_p99_ms", descending=True)
+    # with a limit of requests per second a request waits because the workload says so, not because the client is slow
+    held_back = [plan.name for plan in plans if plan.max_requests_per_s is not None]
+    late_cells = done.filter((pl.col("late_p99_ms") > LATE_MS) & ~pl.col("workload").is_in(held_back))
+    worst = late_cells.sort("late_p99_ms", descending=True)
     for workload, arm, load, late in _first_of_arm(worst).select(*LOAD, "late_p99_ms").iter_rows():
         yield finding("requests_late", "warning", workload, arm, load, late)
     empty = done.filter(pl.col("steady_s").is_null()).group_by("workload", "arm", maintain_order=True)
@@ -177,8 +201,9 @@ def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[Workloa
                 yield finding("acceptance_unknown", "note", plan.name, arm, row["len"])
             elif not row["drafted"]:
                 yield finding("nothing_drafted", "warning", plan.name, arm, row["len"])
-            elif not row["known_num_drafts"]:
-                yield finding("rounds_unknown", "note", plan.name, arm, row["len"], row["known_passes"] > 0)
+            elif row["known_num_drafts"] < row["len"]:
+                unknown = row["len"] - row["known_num_drafts"]
+                yield finding("rounds_unknown", "note", plan.name, arm, unknown, row["known_passes"] > 0)
         yield from _cache_gap(cells, plan)
 
 
@@ -195,10 +220,11 @@ def _cache_gap(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[Finding]:
         yield finding("cached_share_differs", "warning", plan.name, arm, load, share, other)
 
 
-def _of_texts(steps: pl.DataFrame) -> Iterator[Finding]:
+def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the model wrote what the workload asks for; shares are of the steps of one language whose text is known.
 
-    Invalid once over half of all the arm's texts are odd: then its figures are not figures of the workload.
+    Each sign gets its own finding. All of them are invalid once over half of the texts of that language show any of the signs: then
+    the arm's figures in that language are not figures of the workload, however the oddness is spread over the signs.
     """
     own = counted(steps).filter(~FAILED)
     cut = own.group_by("workload", "arm").agg((pl.col("finish_reason") == "length").mean().alias("share"), pl.len())
@@ -209,14 +235,27 @@ def _of_texts(steps: pl.DataFrame) -> Iterator[Finding]:
         "prompt_echo": pl.col("echo"),
         "output_language_mismatch": ~pl.col("language_fits"),
     }
-    for code, sign in signs.items():
-        shares = own.group_by("workload", "arm", "language").agg(share=sign.mean(), n=sign.count(), odd=sign.sum())
-        arm_share = pl.col("odd").sum().over("workload", "arm") / pl.col("n").sum().over("workload", "arm")
-        shares = shares.with_columns(arm_share=arm_share).filter(pl.col("share") > ODD_TEXT_SHARE)
-        for row in shares.sort("workload", "arm", "language").iter_rows(named=True):
-            severity: Severity = "invalid" if row["arm_share"] > SPOILT_SHARE else "warning"
+    known = pl.any_horizontal(sign.is_not_null() for sign in signs.values())
+    odd = pl.any_horizontal(sign.fill_null(False) for sign in signs.values())
+    shares = (
+        own.filter(known)
+        .group_by("workload", "arm", "language")
+        .agg(
+            odd.mean().alias("odd_share"),
+            *(sign.mean().alias(code) for code, sign in signs.items()),
+            *(sign.count().alias(f"n_{code}") for code, sign in signs.items()),
+        )
+        .sort("workload", "arm", "language")
+    )
+    for code in signs:
+        for row in shares.filter(pl.col(code) > ODD_TEXT_SHARE).iter_rows(named=True):
+            severity: Severity = "invalid" if row["odd_share"] > SPOILT_SHARE else "warning"
             place = (row["workload"], row["arm"], row["language"])
-            yield finding(code, severity, *place, row["share"], row["n"])
+            yield finding(code, severity, *place, row[code], row[f"n_{code}"])
+    written = set(own.filter(known)["workload"])
+    for workload, reason in unread.items():
+        if workload in written:
+            yield finding("echo_not_checked", "note", workload, None, reason)
 
 
 def _first_of_arm(frame: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from harness.analysis.acceptance import ratios
-from harness.analysis.bootstrap import interval
+from harness.analysis.bootstrap import MIN_TASKS, interval
 from harness.analysis.breakeven import Curve
 from harness.analysis.frames import Verdict
 from harness.analysis.speedup import Paired
@@ -26,25 +26,29 @@ def verdicts(
             own &= pl.col("workload") == curve.workload
         same = lossless.filter(own).select(pl.col("n_identical").sum(), pl.col("n_steps").sum()).row(0)
         first, last = _ends(curve.paired)
+        measured = curve.paired.concurrency if curve.paired is not None else ()
         found.append(
             Verdict(
-                **{name: value for name, value in row.items() if name != "n_tasks"},
+                **{name: value for name, value in row.items() if name not in ("n_tasks", "interval")},
                 speed_up_first=first,
                 speed_up_last=last,
                 identical_share=same[0] / same[1] if same[1] else None,
                 acceptance_length=accepted.filter(own).select(ratios())["acceptance_length"][0],
+                n_tasks=min(curve.paired.n_tasks) if curve.paired is not None else None,
+                unmeasured=tuple(load for load in curve.planned if load not in measured),
+                consistent=curve.consistent,
             )
         )
     return tuple(found)
 
 
 def _ends(paired: Paired | None) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
-    """Return (estimate, low, high) at the lowest and the highest load, ``None`` where fewer than two tasks give no interval."""
+    """Return (estimate, low, high) at the lowest and the highest load, ``None`` where too few tasks give no interval."""
     if paired is None:
         return None, None
     draws, estimates = paired.draws(), paired.estimates()
     ends: list[tuple[float, float, float] | None] = []
     for index in (0, -1):
-        limits = interval(draws[:, index]) if paired.n_tasks[index] >= 2 else None
+        limits = interval(draws[:, index]) if paired.n_tasks[index] >= MIN_TASKS else None
         ends.append(None if limits is None else (float(estimates[index]), *limits))
     return ends[0], ends[1]

@@ -64,6 +64,12 @@ class Engine(Protocol):
     def reader(self, arm: str) -> StreamReader:
         """Return a fresh reader for one response of one arm."""
 
+    def carries_state(self, arm: str) -> bool:
+        """Tell whether this arm's drafter remembers earlier requests, so that a cell should begin with a fresh server.
+
+        ``False`` for a server that was attached, not started here: it cannot be made fresh.
+        """
+
     def alive(self, arm: str) -> bool:
         """Tell whether the arm's server process still runs (always true for an attached server)."""
 
@@ -74,7 +80,7 @@ class Engine(Protocol):
         """Empty the server's prompt cache; ``False`` if it cannot."""
 
     async def drain(self, arm: str) -> bool:
-        """Wait (some seconds at most) until the server works on no request; ``False`` if it still does or cannot tell."""
+        """Wait (a minute at most) until the server works on no request; ``False`` if it still does or cannot tell."""
 
     async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
         """Return the server's tokens of a text, ``None`` where it has no such call."""

@@ -29,7 +29,7 @@ from harness.workload import Arm, EngineSpec
 
 __all__ = ["METHODS", "LlamaCppEngine", "check_arms"]
 
-_DRAIN_S = 10.0
+_DRAIN_S = 60.0  # a cancelled prompt is given up at the end of its batch of 512 tokens at the latest
 # for prompts of tasks that wait for a tool while another task takes their slot; the engine's own 8192 for each arm is too much
 _CACHE_RAM_MIB = 1024
 
@@ -123,9 +123,8 @@ class LlamaCppEngine:
         SmolLM2 135M, one thread) in sorting the whole vocabulary.
         """
         server = self._servers[arm]
-        extra: dict[str, Any] = {"cache_prompt": True, "samplers": ["temperature", "top_p"]}
-        if server.arm.method != "none":
-            extra["timings_per_token"] = True
+        # timings for the baseline too: arms must differ in the drafter alone, in the work of server and client as well
+        extra: dict[str, Any] = {"cache_prompt": True, "samplers": ["temperature", "top_p"], "timings_per_token": True}
         return Endpoint(
             server.control.base_url, str(server.props.get("model_alias") or self._spec.model), extra_body=extra
         )
@@ -136,6 +135,11 @@ class LlamaCppEngine:
         # an attached server's own draft length is unknown, whatever the arm's options say
         longest = None if server.process is None else longest_draft(server.arm)
         return LlamaCppReader(drafts=server.arm.method != "none", longest_draft=longest)
+
+    def carries_state(self, arm: str) -> bool:
+        """Tell whether this arm's drafter remembers earlier requests and its server can be started afresh."""
+        server = self._servers[arm]
+        return server.process is not None and server.arm.method in CARRIES_STATE
 
     def alive(self, arm: str) -> bool:
         """Tell whether the arm's server process still runs (always true for an attached server)."""
@@ -148,7 +152,7 @@ class LlamaCppEngine:
         return None if text is None else spec_counters(text)
 
     async def drain(self, arm: str) -> bool:
-        """Wait until the server works on no request; ``False`` if it still does after 10 s or does not tell."""
+        """Wait until the server works on no request; ``False`` if it still does after a minute or does not tell."""
         deadline = time.monotonic() + _DRAIN_S
         while (text := await self._servers[arm].control.metrics()) is not None:
             busy = [item.value for item in parse_samples(text) if item.name in _BUSY]
@@ -256,10 +260,20 @@ class LlamaCppEngine:
                 f"arm {server.arm.name!r} is method {server.arm.method!r}, but the server at {server.control.base_url} drafts with "
                 f"{server.drafter!r}; start it with --spec-type {wanted}, or correct the arm"
             )
-        context = _context(server.props)
-        if not self._attached and context is not None and context < self._spec.context_tokens:
+        self._check_size(server)
+
+    def _check_size(self, server: _Server) -> None:
+        context, slots = _context(server.props), server.props.get("total_slots")
+        who = f"the server of arm {server.arm.name!r}"
+        if context is not None and context < self._spec.context_tokens:
             raise EngineStartError(
-                f"context_tokens is {self._spec.context_tokens}, but the model gives at most {context}; lower engine.context_tokens"
+                f"{who} has {context} tokens of context for a request, but engine.context_tokens is {self._spec.context_tokens}; "
+                "lower engine.context_tokens, or start the server with a larger context (-c is shared by all slots)"
+            )
+        if isinstance(slots, int) and slots < self._concurrency:
+            raise EngineStartError(
+                f"{who} has {slots} slots, but the highest concurrency is {self._concurrency}; requests would queue in the server: "
+                f"start it with -np {self._concurrency}, or lower --concurrency"
             )
 
     async def _launch(self, server: _Server) -> None:

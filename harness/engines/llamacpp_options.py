@@ -133,7 +133,7 @@ def check_arms(loaded: LoadedWorkload) -> None:
         WorkloadError: one line a fault, each with file and line.
     """
     faults = [fault for index in range(len(loaded.workload.arms)) for fault in _faults(loaded, index)]
-    faults += _address_faults(loaded)
+    faults += _address_faults(loaded) or _model_faults(loaded)
     if faults:
         raise WorkloadError("\n".join(faults))
 
@@ -200,18 +200,29 @@ def _draft_model_faults(loaded: LoadedWorkload, index: int, arm: Arm) -> list[st
     return []
 
 
+def _model_faults(loaded: LoadedWorkload) -> list[str]:
+    spec = loaded.workload.engine
+    if spec.base_url is not None or any(arm.base_url is not None for arm in loaded.workload.arms):
+        return []
+    try:
+        resolve(spec.model, fetch=False)
+    except ModelError as error:
+        return [f"{loaded.where('engine', 'model')}: {error}"]
+    return []
+
+
 def _address_faults(loaded: LoadedWorkload) -> list[str]:
     spec, arms = loaded.workload.engine, loaded.workload.arms
-    addresses = [arm.base_url or spec.base_url for arm in arms]
-    if not any(addresses):
+    addresses = [spec.base_url if arm.base_url is None else arm.base_url for arm in arms]
+    if all(address is None for address in addresses):
         return []
     faults = []
     for index, (arm, address) in enumerate(zip(arms, addresses, strict=True)):
         at = loaded.where("arms", index, "base_url")
         if address is None:
             faults.append(f"{at}: arm {arm.name!r} has no base_url while others have one; attach all arms or none")
-        elif not address.startswith(("http://", "https://")):
-            faults.append(f"{at}: base_url is {address!r}; give an address like http://127.0.0.1:8080")
+        elif not address.startswith(("http://", "https://")) or address.rstrip("/").endswith("/v1"):
+            faults.append(f"{at}: base_url is {address!r}; give an address like http://127.0.0.1:8080, without /v1")
         elif address in addresses[:index]:
             faults.append(
                 f"{at}: arm {arm.name!r} has the address of arm {arms[addresses.index(address)].name!r} ({address}); llama.cpp "

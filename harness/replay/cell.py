@@ -46,13 +46,18 @@ class StepSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """How a cell went. ``engine_died`` tells that the server process ended while the cell ran."""
+    """How a cell went.
+
+    ``engine_died`` tells that the server process ended while the cell ran, ``given_up`` that so many tasks failed in a row without one
+    success that the rest was not sent.
+    """
 
     start_ns: int
     end_ns: int
     counted_ok: int
     counted_failed: int
     engine_died: bool
+    given_up: bool
 
 
 @dataclass(slots=True)
@@ -71,6 +76,7 @@ class CellRunner:
     _counted_left: int = 0
     _ok: int = 0
     _failed: int = 0
+    _failed_in_a_row: int = 0
     _died: bool = False
     _done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -91,7 +97,12 @@ class CellRunner:
         for result in results:
             if isinstance(result, Exception):
                 raise result
-        return CellOutcome(start_ns, self.clock.now_ns(), self._ok, self._failed, self._died)
+        return CellOutcome(start_ns, self.clock.now_ns(), self._ok, self._failed, self._died, self._given_up)
+
+    @property
+    def _given_up(self) -> bool:
+        # a server that hangs would otherwise be waited for task by task, a timeout each
+        return self._ok == 0 and self._failed_in_a_row >= max(3, self.key.concurrency)
 
     def _queue(self) -> Iterator[Instance]:
         yield from self.plan.counted
@@ -101,16 +112,17 @@ class CellRunner:
     async def _slot(self, queue: Iterator[Instance]) -> None:
         try:
             for instance in queue:
-                if self._died and instance.phase == "cool_down":
-                    return
                 ok = await self._task(instance)
                 if instance.phase == "counted":
                     self._counted_left -= 1
                     self._ok += ok
                     self._failed += not ok
+                    self._failed_in_a_row = 0 if ok else self._failed_in_a_row + 1
                 if self._counted_left == 0:
                     self._done.set()
                     return
+                if not ok and instance.phase == "cool_down":
+                    return  # this task only keeps the load up; a server that fails it at once must not be hammered
         except BaseException:
             self._done.set()
             raise
@@ -121,8 +133,13 @@ class CellRunner:
         due_ns = self.clock.now_ns()
         for index, step in enumerate(steps):
             wait_ns = 0 if index + 1 == len(steps) else self._wait_ns(step.tool_wait_s)
-            if self._died:
-                self._not_sent(instance, index, due_ns, "the server process ended")
+            if self._died or self._given_up:
+                why = (
+                    "the server process ended"
+                    if self._died
+                    else f"{self._failed_in_a_row} tasks in a row failed before"
+                )
+                self._not_sent(instance, index, due_ns, why)
                 return False
             await self.clock.sleep_until_ns(due_ns)
             result, facts = await self._send(instance, index, answers, due_ns, wait_ns)

@@ -77,11 +77,13 @@ def test_a_baseline_has_no_acceptance(tmp_path: Path) -> None:
 
 
 def test_steps_without_rounds_are_left_out_of_the_length(tmp_path: Path) -> None:
-    """An engine that tells no rounds for one step: the length rests on the other, the rate on both."""
+    """An engine that tells no rounds for one step: the length rests on the other (10 accepted in 10 rounds), the rate on both."""
     records = [MIXED[0], step(cell_key(), "t2", due=1000, end=2000, spec=counters(None, 10, 5))]
     pooled = row(analysed(tmp_path, records))
     assert (pooled["n_steps"], pooled["n_steps_with_rounds"], pooled["acceptance_length"]) == (2, 1, 2)
     assert pooled["acceptance_rate"] == pytest.approx(15 / 50)
+    names = ("num_drafts", "num_accepted_in_rounds", "num_accepted_tokens")
+    assert tuple(pooled[name] for name in names) == (10, 10, 15)
 
 
 def test_nothing_drafted_is_no_acceptance(tmp_path: Path) -> None:

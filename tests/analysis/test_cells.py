@@ -54,6 +54,24 @@ def test_rates_end_where_the_cancelled_tail_begins(tmp_path: Path) -> None:
     assert (row["steady_s"], row["output_tokens_per_s"]) == (2, 20)
 
 
+def test_tasks_per_hour_do_not_depend_on_where_the_tail_begins(tmp_path: Path) -> None:
+    """Tasks of 1 s and 2 s in two slots take 1.5 s on average: 4,800 an hour, wherever the cancelled tail begins."""
+    records = [
+        step(PAIR, "t1", end=1000),
+        step(PAIR, "t2", end=2000),
+        step(PAIR, "t3", due=1000, end=2000, phase="cool_down", error_kind="cancelled"),
+    ]
+    assert figures(tmp_path, records)["tasks_per_hour"] == pytest.approx(4800)
+
+
+def test_a_step_that_does_not_tell_its_tokens_leaves_the_rate_unknown(tmp_path: Path) -> None:
+    """Of two answers one tells no token count: the rate is not that of the other alone; tasks per hour stand."""
+    records = [*solo_tasks(cell_key(), [1000]), step(cell_key(), "t2", due=1000, end=2000, output_tokens=None)]
+    row = figures(tmp_path, records)
+    assert (row["output_tokens_per_s"], row["output_tokens_per_s_whole"]) == (None, None)
+    assert row["tasks_per_hour"] == pytest.approx(3600)
+
+
 def test_a_cool_down_task_in_its_tool_wait_is_still_in_progress(tmp_path: Path) -> None:
     """Task t1 again, cancelled while it waits for a tool, keeps the load up to the end of the cell."""
     records = [
@@ -101,3 +119,21 @@ def test_a_cancelled_request_may_explain_what_the_server_counted_more(tmp_path: 
 def test_without_server_counters_a_match_is_unknown(tmp_path: Path) -> None:
     """An engine that has no counters can neither confirm nor contradict."""
     assert figures(tmp_path, [step(cell_key(), spec=counters(5, 20, 10))])["counters_match"] is None
+
+
+@pytest.mark.parametrize(("rounds", "total", "expected"), [(5, 10, False), (None, None, True)])
+def test_rounds_are_compared_where_both_sides_tell_them(
+    tmp_path: Path, rounds: int | None, total: int | None, expected: bool
+) -> None:
+    """Two steps of 5 rounds against 11 of the server contradict it; steps that tell no rounds agree in their tokens."""
+    ended = cell(cell_key(), server_before=counters(0, 0, 0), server_after=counters(11, 40, 20))
+    row = figures(tmp_path, solo_tasks(cell_key(), [100, 100], spec=counters(rounds, 20, 10)), [ended])
+    assert (row["num_drafts"], row["counters_match"]) == (total, expected)
+
+
+def test_rounds_known_for_part_of_the_steps_have_no_sum(tmp_path: Path) -> None:
+    """5 rounds and an unknown number are not 5 rounds."""
+    records = solo_tasks(cell_key(), [100], spec=counters(5, 20, 10))
+    records.append(step(cell_key(), "t2", due=100, end=200, spec=counters(None, 20, 10)))
+    row = figures(tmp_path, records)
+    assert (row["num_drafts"], row["num_draft_tokens"]) == (None, 40)

@@ -29,7 +29,7 @@ def analysed(folder: Path, records: Sequence[StepRecord], outputs: Sequence[Outp
     )
 
 
-def two_tasks(second: str) -> list[StepRecord]:
+def two_tasks(second: str | None) -> list[StepRecord]:
     """Return a baseline with two equal texts, and an arm whose second text is ``second``."""
     records = solo_tasks(cell_key(BASELINE), [100, 100])
     return [*records, step(cell_key(), "t1", end=100), step(cell_key(), "t2", due=100, end=200, text=second)]
@@ -77,3 +77,10 @@ def test_with_live_history_only_first_steps_are_compared(tmp_path: Path) -> None
         records += [step(cell_key(arm), end=100), step(cell_key(arm), step_index=1, due=100, end=200)]
     assert analysed(tmp_path / "a", records, history="live").lossless["n_steps"].to_list() == [1]
     assert analysed(tmp_path / "b", records).lossless["n_steps"].to_list() == [2]
+
+
+def test_an_arm_that_falls_silent_is_not_identical(tmp_path: Path) -> None:
+    """A step that succeeded without a text differs from one with a text, at its first token."""
+    row = analysed(tmp_path, two_tasks(None), TOKENS).lossless.row(0, named=True)
+    assert (row["n_steps"], row["n_identical"], row["example_step"]) == (2, 1, "t2:0")
+    assert row["first_difference_token_min"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,19 @@ def test_a_load_attains_with_tasks_that_keep_every_limit(tmp_path: Path) -> None
     slo = {"ttft_p50": "500ms", "task_time_p50": "2s"}
     analysis = analyse(run_folder(tmp_path, records, workloads=[workload_entry(slo=slo)]))
     assert analysis.summary["slo_attainment"].to_list() == [pytest.approx(1 / 3)]
+
+
+def test_an_arm_that_fails_most_of_its_tasks_does_not_meet_what_the_rest_keeps(tmp_path: Path) -> None:
+    """One fast task of four: its own median keeps 1 s, but only a quarter of the tasks did."""
+    key = cell_key(BASELINE)
+    failed = [step(key, f"t{i}", due=100 * i, end=100 * i + 100, error_kind="timeout") for i in (5, 6, 7)]
+    records = [*solo_tasks(key, [500]), *failed]
+    analysis = analyse(run_folder(tmp_path, records, workloads=[workload_entry(slo={"task_time_p50": "1s"})]))
+    assert analysis.slo.select("observed", "attained_share", "met").row(0) == (0.5, 0.25, False)
+
+
+def test_ten_runs_of_one_task_have_no_p90(tmp_path: Path) -> None:
+    """A percentile beyond the median needs distinct tasks: ten runs of one are neither met nor missed."""
+    records = [replace(record, task_id="t1") for record in solo_tasks(cell_key(BASELINE), [500] * 10)]
+    analysis = analyse(run_folder(tmp_path, records, workloads=[workload_entry(slo={"ttft_p90": "1s"})]))
+    assert analysis.slo.select("observed", "met", "n").row(0) == (None, None, 10)

@@ -72,3 +72,10 @@ def test_only_what_lies_wholly_inside_the_window_is_steady(tmp_path: Path) -> No
     analysis = analyse(run_folder(tmp_path, records, workloads=[workload_entry(concurrency=[2])]))
     assert analysis.tasks["steady"].to_list() == [True, False]
     assert analysis.summary["n_tasks"].to_list() == [1]
+
+
+def test_the_warm_up_lies_outside_the_window(tmp_path: Path) -> None:
+    """At concurrency 1 a cold warm-up of 9 s fills the only slot too, yet the window is the second after it: 11 tokens in 1 s."""
+    warm = step(cell_key(), "t9", end=9000, phase="warm_up")
+    row = only(tmp_path, warm, step(cell_key(), due=9000, end=10_000), frame="cells")
+    assert (row["steady_s"], row["output_tokens_per_s"], row["tasks_per_hour"]) == (1, 11, 3600)

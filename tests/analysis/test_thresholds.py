@@ -113,9 +113,39 @@ def test_a_break_even_below_the_range_misses(tmp_path: Path) -> None:
 def test_a_run_of_the_baseline_alone_is_judged_on_it(tmp_path: Path) -> None:
     """Without a drafting arm, times are those of the baseline, and a speed-up cannot be said."""
     records = solo_tasks(cell_key(BASELINE), [500, 500])
-    methods = {BASELINE: "none"}
-    assert judged(tmp_path / "a", "task_time_p50 <= 1s", records, methods=methods) == [(BASELINE, 0.5, True)]
-    assert judged(tmp_path / "b", "speed_up >= 1", records, methods=methods) == [(BASELINE, None, None)]
+    alone: dict[str, Any] = {"methods": {BASELINE: "none"}, "concurrency": [1]}
+    assert judged(tmp_path / "a", "task_time_p50 <= 1s", records, **alone) == [(BASELINE, 0.5, True)]
+    assert judged(tmp_path / "b", "speed_up >= 1", records, **alone) == [(BASELINE, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "observed"), [("speed_up >= 1.5", 2.0), ("task_time_p50 <= 1s", 0.5), ("failed_share <= 0", 0.0)]
+)
+def test_a_planned_load_that_was_not_measured_leaves_a_threshold_open(
+    tmp_path: Path, text: str, observed: float
+) -> None:
+    """Planned at 1 and 4, measured and good at 1 alone: not met, whatever 4 would have shown."""
+    assert judged(tmp_path, text, curve({1: [2, 2]})) == [(ARM, observed, None)]
+
+
+@pytest.mark.parametrize(
+    "text", ["task_time_p50 <= 1s", "ttft_p50 <= 1s", "task_time_p50 >= 1ms"], ids=["task", "step", "lower limit"]
+)
+def test_failures_count_as_values_beyond_every_limit(tmp_path: Path, text: str) -> None:
+    """Of five tasks two are fast and three failed: the median is a failure, which no condition accepts."""
+    key = cell_key(BASELINE)
+    failed = [step(key, f"t{i}", due=100 * i, end=100 * i + 100, error_kind="timeout") for i in (10, 11, 12)]
+    records = [*solo_tasks(key, [500, 500]), *failed]
+    assert judged(tmp_path, text, records, methods={BASELINE: "none"}, concurrency=[1]) == [(BASELINE, None, False)]
+
+
+def test_a_row_that_could_not_be_judged_says_why(tmp_path: Path) -> None:
+    """Two tasks have no p90, an unmeasured load has no values, and a judged threshold needs no reason."""
+    texts = ["task_time_p90{concurrency=1} <= 1s", "task_time_p50{concurrency=4} <= 1s", "speed_up{concurrency=1} >= 1"]
+    entries = [workload_entry(thresholds=texts, concurrency=[1, 4])]
+    frame = analyse(run_folder(tmp_path, curve({1: [2, 2]}), workloads=entries)).thresholds
+    assert frame["reason"].to_list() == ["too_few_values", "no_values", None]
+    assert frame["met"].to_list() == [None, None, True]
 
 
 def test_what_cannot_be_said_counts_as_missed(tmp_path: Path) -> None:

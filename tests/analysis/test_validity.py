@@ -14,8 +14,21 @@ from harness.analysis.run import analyse
 from harness.analysis.validity import CODES
 from harness.records import CellRecord, StepRecord
 from harness.tasks import tasks_sha256
+from tests.analysis.test_language import KOREAN
 from tests.analysis.test_outputs import LETTER, workload_files
-from tests.builders import ARM, BASELINE, TEXT, cell, cell_key, counters, run_folder, solo_tasks, step, workload_entry
+from tests.builders import (
+    ARM,
+    BASELINE,
+    TEXT,
+    cell,
+    cell_key,
+    counters,
+    run_folder,
+    solo_tasks,
+    step,
+    waves,
+    workload_entry,
+)
 
 LOOP = "Thank you for your help. " * 20
 SPEC = counters(5, 20, 10)
@@ -25,7 +38,7 @@ def found(
     folder: Path, records: Sequence[StepRecord], cells: Sequence[CellRecord] | None = None, **entry: Any
 ) -> dict[str, Finding]:
     """Return the findings of a run of one workload by code."""
-    run = run_folder(folder, records, cells, [workload_entry(**entry)], texts=(TEXT, LOOP, LETTER))
+    run = run_folder(folder, records, cells, [workload_entry(**entry)], texts=(TEXT, LOOP, LETTER, KOREAN))
     findings = {finding.code: finding for finding in analyse(run).findings}
     assert all(set(finding.values) == set(CODES[code]) for code, finding in findings.items())
     return findings
@@ -37,9 +50,12 @@ def both(lengths: Sequence[float] = (100,) * 10, **fields: Any) -> list[StepReco
 
 
 def test_a_sound_run_has_no_findings(tmp_path: Path) -> None:
-    """Ten tasks in both arms, all well, in two repeats: nothing to say; with one repeat, only that drift is in it."""
+    """Ten tasks in both arms, all well, in two repeats: nothing but that no task files are at hand; with one repeat, drift is in it."""
     again = [replace(record, cell=replace(record.cell, repeat=2)) for record in both()]
-    assert found(tmp_path / "two", both() + again, repeats=2) == {}
+    findings = found(tmp_path / "two", both() + again, repeats=2)
+    assert set(findings) == {"echo_not_checked"}
+    assert findings["echo_not_checked"].severity == "note"
+    assert findings["echo_not_checked"].values == {"reason": "task_files_missing"}
     assert found(tmp_path / "one", both())["drift_not_cancelled"].values == {"repeats": 1}
 
 
@@ -50,11 +66,18 @@ def test_no_finished_cell(tmp_path: Path) -> None:
 
 
 def test_cells_unfinished(tmp_path: Path) -> None:
-    """Of four planned cells one is done, one failed, one cut short, and one never started."""
+    """Of four planned cells one is done, one failed, one cut short, and one never started: both arms lack a repeat."""
     keys = [cell_key(BASELINE), cell_key(), cell_key(BASELINE, repeat=2)]
     records = [step(key) for key in keys]
     finding = found(tmp_path, records, [cell(keys[0]), cell(keys[1], "failed")], repeats=2)["cells_unfinished"]
-    assert finding.values == {"n_planned": 4, "n_done": 1, "n_failed": 1, "n_unfinished": 2}
+    counts = {"n_planned": 4, "n_done": 1, "n_failed": 1, "n_unfinished": 2}
+    assert finding.values == counts | {"missing": "baseline at 1, ngram at 1"}
+
+
+def test_a_load_that_was_not_finished_is_named_with_its_arm(tmp_path: Path) -> None:
+    """Everything planned at 1 is done, nothing of the arm at 2."""
+    records = [*both(), *waves(cell_key(BASELINE, 2), [100] * 10)]
+    assert found(tmp_path, records, concurrency=[1, 2])["cells_unfinished"].values["missing"] == "ngram at 2"
 
 
 def test_cells_foreign(tmp_path: Path) -> None:
@@ -100,20 +123,43 @@ def test_steps_failed(tmp_path: Path, n_failed: int, severity: str) -> None:
         for i in range(n_failed)
     ]
     finding = found(tmp_path, [*good, *bad])["steps_failed"]
-    assert finding.severity == severity
+    assert (finding.severity, finding.arm) == (severity, ARM)
     assert dict(finding.values) == {
-        "n_failed": n_failed, "n_steps": 10, "share": n_failed / 10, "error_kind": "http_status", "example": "500"
+        "concurrency": 1, "n_failed": n_failed, "n_steps": 10, "share": n_failed / 10, "error_kind": "http_status", "example": "500"
     }  # fmt: skip
+
+
+def test_the_load_with_most_failures_speaks_for_the_arm(tmp_path: Path) -> None:
+    """All ten steps at 1 are well and the only two at 2 failed: a sixth of the arm's steps, yet invalid at 2."""
+    bad = [step(cell_key(concurrency=2), f"t{i}", end=100, error_kind="timeout") for i in (1, 2)]
+    finding = found(tmp_path, [*both(), *bad], concurrency=[1, 2])["steps_failed"]
+    assert finding.severity == "invalid"
+    assert (finding.values["concurrency"], finding.values["n_failed"], finding.values["n_steps"]) == (2, 2, 2)
+
+
+def test_failures_of_the_baseline_keep_its_name(tmp_path: Path) -> None:
+    """A failed step of the baseline is a finding about the baseline."""
+    failed = step(cell_key(BASELINE), "t11", due=1000, end=1100, error_kind="timeout")
+    assert found(tmp_path, [*both(), failed])["steps_failed"].arm == BASELINE
+
+
+def late_records() -> list[StepRecord]:
+    """Return a baseline that is in time and an arm whose requests leave 60 ms after they were due."""
+    records = solo_tasks(cell_key(BASELINE), [100] * 10)
+    return records + [
+        step(cell_key(), f"t{i}", due=100 * i, sent=100 * i + 60, end=100 * i + 100, spec=SPEC) for i in range(10)
+    ]
 
 
 def test_requests_that_left_late(tmp_path: Path) -> None:
     """Requests that leave 60 ms after they were due show that the client was the bottleneck."""
-    records = solo_tasks(cell_key(BASELINE), [100] * 10)
-    records += [
-        step(cell_key(), f"t{i}", due=100 * i, sent=100 * i + 60, end=100 * i + 100, spec=SPEC) for i in range(10)
-    ]
-    finding = found(tmp_path, records)["requests_late"]
+    finding = found(tmp_path, late_records())["requests_late"]
     assert (finding.arm, finding.values["late_p99_ms"]) == (ARM, pytest.approx(60))
+
+
+def test_requests_that_were_held_back_are_not_late(tmp_path: Path) -> None:
+    """With a limit of requests per second the wait is the workload's own order."""
+    assert "requests_late" not in found(tmp_path, late_records(), engine={"max_requests_per_s": 5.0})
 
 
 def test_few_tasks(tmp_path: Path) -> None:
@@ -161,6 +207,14 @@ def test_unknown_acceptance_unknown_rounds_and_nothing_drafted(tmp_path: Path) -
     assert "nothing_drafted" in found(tmp_path / "c", both(spec=counters(0, 0, 0)))
 
 
+def test_rounds_that_are_known_for_part_of_the_steps(tmp_path: Path) -> None:
+    """One step of ten without its rounds is told: acceptance length rests on the nine others."""
+    records = both([100] * 9)
+    records.append(step(cell_key(BASELINE), "t10", due=900, end=1000))
+    records.append(step(cell_key(), "t10", due=900, end=1000, spec=counters(None, 20, 10)))
+    assert found(tmp_path, records)["rounds_unknown"].values["n_steps"] == 1
+
+
 def test_cached_shares_that_differ(tmp_path: Path) -> None:
     """An arm that found half of its prompts in the cache, against none in the baseline."""
     finding = found(tmp_path, both(cached_tokens=25))["cached_share_differs"]
@@ -178,12 +232,22 @@ def test_repetitive_outputs(tmp_path: Path) -> None:
     assert (finding.arm, finding.severity, finding.values["share"]) == (ARM, "invalid", 1)
 
 
-def test_loops_in_one_language_of_several_are_a_warning(tmp_path: Path) -> None:
-    """All of the Korean steps loop, a tenth of the arm's steps: a warning about Korean, not an invalid arm."""
+def test_loops_in_one_language_of_several_spoil_that_language(tmp_path: Path) -> None:
+    """All of the Korean steps loop, a tenth of the arm's steps: invalid for Korean, and no word about English."""
     records = both([100] * 9)
     records += [step(cell_key(arm), "t10", due=900, end=1000, language="ko", text=LOOP) for arm in (BASELINE, ARM)]
     finding = found(tmp_path, records)["repetitive_output"]
-    assert (finding.severity, finding.values["language"], finding.values["share"]) == ("warning", "ko", 1)
+    assert (finding.severity, finding.values["language"], finding.values["share"]) == ("invalid", "ko", 1)
+
+
+@pytest.mark.parametrize(("n_korean", "severity"), [(1, "warning"), (4, "invalid")])
+def test_signs_of_odd_text_add_up(tmp_path: Path, n_korean: int, severity: str) -> None:
+    """Of ten English steps four loop; with four others in Korean eight are odd, over half, though neither sign alone is."""
+    texts = [LOOP] * 4 + [KOREAN] * n_korean + [TEXT] * (6 - n_korean)
+    records = solo_tasks(cell_key(BASELINE), [100] * 10)
+    records += [step(cell_key(), f"t{i}", due=100 * i, end=100 * i + 100, text=text) for i, text in enumerate(texts)]
+    finding = found(tmp_path, records)["repetitive_output"]
+    assert (finding.severity, finding.values["share"], finding.values["n_steps"]) == (severity, 0.4, 10)
 
 
 def test_outputs_in_another_language(tmp_path: Path) -> None:
@@ -198,6 +262,7 @@ def test_outputs_that_copy_the_prompt(tmp_path: Path) -> None:
     records = [step(cell_key(arm), "letter", text=LETTER) for arm in (BASELINE, ARM)]
     findings = found(tmp_path / "run", records, path=str(path), task_ids=["letter"], tasks_sha256=tasks_sha256([task]))
     assert findings["prompt_echo"].values["share"] == 1
+    assert "echo_not_checked" not in findings
 
 
 def test_a_threshold_that_cannot_be_judged(tmp_path: Path) -> None:

@@ -1,0 +1,292 @@
+"""The rounds of the engine: draft for all, one forward for all, verify, commit, record.
+
+Prompt chunks ride in the same forward as the verified drafts. Between rounds sequences join and leave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drafters.base import Draft, Drafter, Verdict
+from drafters.engine.drafting import NO_DRAFT, Drafting
+from drafters.engine.lengths import FullLength, LengthPolicy
+from drafters.engine.records import Counters, RoundRecord, SequenceRound
+from drafters.engine.scheduler import Chunk, Plan, Scheduler
+from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
+from drafters.engine.target import DecoderModel, Output, Span
+from drafters.sampling import distribution, round_uniforms
+from drafters.verify_batch import verify_greedy_batch, verify_sampled_batch
+
+__all__ = ["Event", "Runner", "TokenLogprob"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's log probability under the target, unscaled, and the ``top`` alternatives asked for (id, log
+    probability)."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a round gave one sequence; ``finished`` says that nothing follows. ``logprobs`` only where asked for."""
+
+    sequence: RunningSequence
+    token_ids: tuple[int, ...]
+    finished: bool
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where a sequence's rows begin in the forward's output: among all rows, and among those with logits."""
+
+    row: int
+    logit: int
+
+
+class Runner:
+    """The builtin engine without HTTP; one thread calls it.
+
+    ``cache_tokens`` is the memory bound, over all sequences and everything kept for reuse. ``drafters`` are named; a
+    request picks one. ``decode`` turns token ids into text, for stop strings. ``on_round`` is called with each round's
+    record.
+    """
+
+    def __init__(
+        self,
+        target: DecoderModel,
+        cache_tokens: int,
+        drafters: Mapping[str, Drafter] | None = None,
+        max_sequences: int = 16,
+        prefill_tokens: int = 512,
+        prefix_reuse: bool = True,
+        policy: LengthPolicy | None = None,
+        decode: Callable[[Sequence[int]], str] | None = None,
+        on_round: Callable[[RoundRecord], None] | None = None,
+    ) -> None:
+        self.target = target
+        self.drafting = Drafting(drafters or {}, target.num_layers)
+        self.scheduler = Scheduler(cache_tokens, max_sequences, target.max_positions, prefill_tokens, prefix_reuse)
+        self.policy = policy or FullLength()
+        self.counters = Counters()
+        self._decode = decode
+        self._on_round = on_round
+        self._cache = target.new_cache(cache_tokens, len(self.drafting.layers) if prefix_reuse else 0)
+        self._generators: dict[int, torch.Generator] = {}
+        self._next_id = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return self.scheduler.busy
+
+    def add(self, request: Request) -> RunningSequence:
+        """Queue a request. Raises RequestError for one that this engine can never serve."""
+        slack = self.drafting.slack(request.drafter)
+        wrong = next((token for token in request.prompt if not 0 <= token < self.target.vocab_size), None)
+        if wrong is not None:
+            raise RequestError(f"token id {wrong} in the prompt; allowed: 0 to {self.target.vocab_size - 1}")
+        reserved = len(request.prompt) + request.max_tokens + slack
+        sequence = RunningSequence(self._next_id, request, reserved, self._decode)
+        self.scheduler.add(sequence)
+        self._next_id += 1
+        return sequence
+
+    def abort(self, sequence: RunningSequence) -> bool:
+        """End a sequence between rounds and free what it holds; False when it had ended already."""
+        active = sequence.status in (Status.PREFILLING, Status.RUNNING)
+        aborted = self.scheduler.abort(sequence)
+        if aborted and active:
+            self._forget(sequence)
+        return aborted
+
+    @torch.inference_mode()
+    def step(self) -> list[Event]:
+        """Run one round. Returns what each sequence that made progress got; empty when there was nothing to do."""
+        start = time.monotonic_ns()
+        plan = self.scheduler.plan()
+        self._join(plan)
+        if not plan.decoding and not plan.chunks:
+            return []
+        joined = self._now()
+        drafts = self._draft(plan.decoding)
+        drafted = self._now()
+        spans, places = _spans(plan, drafts)
+        output = self.target.forward(spans, self._cache, self.drafting.layers)
+        verdicts = self._verify(plan, drafts, output.logits)
+        verified = self._now()
+        events = self._decided(plan, drafts, verdicts, places, output, verified)
+        told = self._now()
+        self.drafting.flush()
+        flushed = self._now()
+        for event in events:
+            if event.finished:
+                self.scheduler.finish(event.sequence)
+                self._forget(event.sequence)
+        draft_ns = drafted - joined + flushed - told
+        self._record(plan, drafts, verdicts, start, draft_ns, verified - drafted)
+        return events
+
+    def _now(self) -> int:
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)  # kernels run on their own; a share of a round must include them
+        return time.monotonic_ns()
+
+    def _join(self, plan: Plan) -> None:
+        for admission in plan.admissions:
+            sequence = admission.sequence
+            self._cache.copy(admission.source, sequence.slot, admission.num_tokens)
+            self.counters.prompt_tokens += len(sequence.request.prompt)
+            self.counters.cached_tokens += admission.num_tokens
+            if not sequence.request.sampling.greedy:
+                generator = torch.Generator()
+                if sequence.request.seed is None:
+                    generator.seed()
+                else:
+                    generator.manual_seed(sequence.request.seed)
+                self._generators[sequence.sequence_id] = generator
+            kept = self._cache.features
+            end = sequence.slot + admission.num_tokens
+            self.drafting.open(sequence, None if kept is None else kept[sequence.slot : end])
+
+    def _draft(self, sequences: Sequence[RunningSequence]) -> list[Draft]:
+        self.drafting.flush()  # copied prefixes first: a drafter gets one commit a sequence at a time
+        bounds = [self.drafting.bound(sequence) for sequence in sequences]
+        lengths = self.policy.choose(sequences, bounds)
+        if any(not 0 <= length <= bound for length, bound in zip(lengths, bounds, strict=True)):
+            raise ValueError(f"the policy chose draft lengths {lengths}; allowed: from 0 to {bounds}")
+        return self.drafting.propose(sequences, lengths, self._generators)
+
+    def _verify(self, plan: Plan, drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
+        """Decide for all who decode, then the first token of each prompt that is complete: an empty draft."""
+        sequences = [*plan.decoding, *(chunk.sequence for chunk in plan.chunks if chunk.last)]
+        drafts = [*drafts, *([NO_DRAFT] * (len(sequences) - len(drafts)))]
+        if not sequences:
+            return []
+        if all(sequence.request.sampling.greedy for sequence in sequences):
+            return verify_greedy_batch(logits, drafts)
+        # Temperature 0 puts all mass on the argmax, so a mixed batch takes one path.
+        rows = [s.request.sampling for s, draft in zip(sequences, drafts, strict=True) for _ in range(len(draft) + 1)]
+        probs = distribution(logits, [r.temperature for r in rows], [r.top_k for r in rows], [r.top_p for r in rows])
+        uniforms = [
+            [0.0] * (len(draft) + 1)
+            if sequence.request.sampling.greedy
+            else round_uniforms(self._generators[sequence.sequence_id], len(draft))
+            for sequence, draft in zip(sequences, drafts, strict=True)
+        ]
+        return verify_sampled_batch(probs, drafts, uniforms)
+
+    def _decided(
+        self,
+        plan: Plan,
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        places: Sequence[_Rows],
+        output: Output,
+        now_ns: int,
+    ) -> list[Event]:
+        """Append what was decided to the sequences, and tell drafters and counters."""
+        events: list[Event] = []
+        batch, features = len(plan.decoding), output.features
+        for sequence, draft, verdict, at in zip(plan.decoding, drafts, verdicts[:batch], places[:batch], strict=True):
+            event = self._commit(sequence, draft, verdict, at, output.logits)
+            events.append(event)
+            taken = None if features is None else features[at.row : at.row + len(draft) + 1]
+            self.drafting.tell_round(sequence, verdict, taken)
+            accepted, kept = len(verdict.path), len(event.token_ids)
+            sequence.rounds.append(SequenceRound(now_ns, batch, len(draft), accepted, kept))
+            self.counters.count_round(len(draft), accepted, kept)
+        firsts = iter(verdicts[batch:])
+        for chunk, at in zip(plan.chunks, places[batch:], strict=True):
+            chunk.sequence.computed = chunk.end
+            if chunk.last:
+                events.append(self._first_token(chunk, next(firsts), at, output.logits))
+            taken = None if features is None else features[at.row : at.row + chunk.end - chunk.start]
+            self.drafting.tell_chunk(chunk, taken)
+        return events
+
+    def _commit(self, sequence: RunningSequence, draft: Draft, verdict: Verdict, at: _Rows, logits: Tensor) -> Event:
+        self._cache.compact(sequence.slot + sequence.computed + 1, verdict.path)
+        computed = sequence.computed + 1 + len(verdict.path)
+        tokens = [*(draft.token_ids[node] for node in verdict.path), verdict.next_token_id]
+        kept = sequence.extend(tokens)
+        # After a cut the K/V reaches as far as the text at most.
+        sequence.computed = min(computed, len(sequence.token_ids))
+        rows = [at.logit, *(at.logit + 1 + node for node in verdict.path)][:kept]
+        return _event(sequence, tokens[:kept], rows, logits)
+
+    def _first_token(self, chunk: Chunk, verdict: Verdict, at: _Rows, logits: Tensor) -> Event:
+        sequence = chunk.sequence
+        sequence.status = Status.RUNNING
+        sequence.extend([verdict.next_token_id])
+        self.counters.num_first_tokens += 1
+        self.counters.generation_tokens += 1
+        return _event(sequence, [verdict.next_token_id], [at.logit], logits)
+
+    def _forget(self, sequence: RunningSequence) -> None:
+        self._generators.pop(sequence.sequence_id, None)
+        self.drafting.release(sequence)
+
+    def _record(
+        self,
+        plan: Plan,
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        start: int,
+        draft_ns: int,
+        verify_ns: int,
+    ) -> None:
+        end = self._now()
+        record = RoundRecord(
+            t_ns=end,
+            batch_size=len(plan.decoding),
+            prefill_tokens=sum(chunk.end - chunk.start for chunk in plan.chunks),
+            context_tokens=sum(sequence.computed for sequence in plan.decoding),
+            num_draft_tokens=sum(len(draft) for draft in drafts),
+            num_accepted_tokens=sum(len(verdict.path) for verdict in verdicts[: len(drafts)]),
+            draft_ns=draft_ns,
+            verify_ns=verify_ns,
+            host_ns=end - start - draft_ns - verify_ns,
+        )
+        self.policy.observe(record)
+        if self._on_round is not None:
+            self._on_round(record)
+
+
+def _spans(plan: Plan, drafts: Sequence[Draft]) -> tuple[list[Span], list[_Rows]]:
+    """The forward's rows: each decoding sequence's last token and draft, then the prompt chunks."""
+    spans: list[Span] = []
+    places: list[_Rows] = []
+    row = logit = 0
+    for sequence, draft in zip(plan.decoding, drafts, strict=True):
+        tokens = [sequence.token_ids[-1], *draft.token_ids]
+        spans.append(Span(sequence.slot, sequence.computed, tokens, len(tokens), draft.parents))
+        places.append(_Rows(row, logit))
+        row, logit = row + len(tokens), logit + len(tokens)
+    for chunk in plan.chunks:
+        tokens = chunk.sequence.token_ids[chunk.start : chunk.end]
+        spans.append(Span(chunk.sequence.slot, chunk.start, tokens, int(chunk.last)))
+        places.append(_Rows(row, logit))
+        row, logit = row + len(tokens), logit + int(chunk.last)
+    return spans, places
+
+
+def _event(sequence: RunningSequence, tokens: Sequence[int], rows: Sequence[int], logits: Tensor) -> Event:
+    wanted = sequence.request.logprobs
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    if wanted is not None:
+        scores = torch.log_softmax(logits[list(rows)].float(), dim=-1)  # [tokens, vocab]
+        values, ids = scores.topk(min(wanted, scores.shape[-1]), dim=-1)
+        tops = [tuple(zip(i, v, strict=True)) for i, v in zip(ids.tolist(), values.tolist(), strict=True)]
+        own = [float(scores[row, token]) for row, token in enumerate(tokens)]
+        logprobs = tuple(TokenLogprob(t, o, top) for t, o, top in zip(tokens, own, tops, strict=True))
+    return Event(sequence, tuple(tokens), sequence.status is Status.FINISHED, logprobs)

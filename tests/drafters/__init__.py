@@ -1,0 +1,1 @@
+"""Drafters and their engine, on tiny random models."""

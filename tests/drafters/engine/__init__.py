@@ -1,0 +1,1 @@
+"""The builtin engine, from slots to rounds."""

@@ -1,0 +1,91 @@
+"""The drafters under test, one row each: name → how to build it for a family and a draft length."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from drafters.base import Commit, Draft, Drafter, DraftRequest
+from drafters.draft_model import DraftModel
+from drafters.ngram import Ngram
+from drafters.prompt_lookup import PromptLookup
+from tests.drafters.models import VOCAB, lean, prompt
+
+__all__ = ["ROWS", "Oracle"]
+
+CACHE_TOKENS = 1024
+
+
+class Oracle:
+    """Knows the right text and errs on purpose, at random places: what a drafter of middling quality looks like.
+
+    With ``tree`` each node gets the right token and up to two wrong ones in random order, and wrong nodes get children
+    too.
+    """
+
+    feature_layers: tuple[int, ...] = ()
+
+    def __init__(self, texts: Sequence[Sequence[int]], num_tokens: int, tree: bool, seed: int = 0) -> None:
+        self.max_nodes = num_tokens
+        self.tree = tree
+        self._texts = [list(text) for text in texts]
+        self._chance = random.Random(seed)
+
+    def open(self, sequence_id: int, max_length: int) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Draft what really follows, with errors."""
+        return [self._tree(request) if self.tree else self._chain(request) for request in requests]
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Nothing to learn."""
+
+    def release(self, sequence_id: int) -> None:
+        """Nothing to free."""
+
+    def _following(self, request: DraftRequest) -> list[int]:
+        known = list(request.token_ids)
+        found = next((text[len(known) :] for text in self._texts if text[: len(known)] == known), [])
+        return found + [0] * request.num_tokens
+
+    def _chain(self, request: DraftRequest) -> Draft:
+        right = self._following(request)[: self._chance.randint(0, request.num_tokens)]
+        return Draft(tuple(t if self._chance.random() < 0.8 else self._chance.randrange(VOCAB) for t in right))
+
+    def _tree(self, request: DraftRequest) -> Draft:
+        right = self._following(request)
+        tokens: list[int] = []
+        parents: list[int] = []
+        depths: list[int] = []
+        frontier = [-1]
+        while frontier and len(tokens) < request.num_tokens:
+            parent = frontier.pop(0)
+            depth = depths[parent] if parent >= 0 else 0
+            wrong = [self._chance.randrange(VOCAB) for _ in range(self._chance.randint(0, 2))]
+            children = list(dict.fromkeys([right[depth], *wrong]))
+            self._chance.shuffle(children)
+            for child in children[: request.num_tokens - len(tokens)]:
+                tokens.append(child)
+                parents.append(parent)
+                depths.append(depth + 1)
+                frontier.append(len(tokens) - 1)
+        return Draft(tuple(tokens), parents=tuple(parents))
+
+
+Texts = Sequence[Sequence[int]]
+Build = Callable[[str, int, Texts], Drafter]
+"""Family, draft length, and the full right texts (for the oracles alone)."""
+
+ROWS: Mapping[str, Build] = {
+    "oracle chain": lambda family, k, texts: Oracle(texts, k, tree=False),
+    "oracle tree": lambda family, k, texts: Oracle(texts, 4 * k, tree=True),
+    "prompt_lookup": lambda family, k, texts: PromptLookup(k, min_ngram=1, max_ngram=3),
+    "ngram": lambda family, k, texts: Ngram(k, order=3, corpus=[prompt(99, 200)]),
+    "draft_model, the target itself": lambda family, k, texts: DraftModel(lean(family), VOCAB, CACHE_TOKENS, k),
+    "draft_model, another one": lambda family, k, texts: DraftModel(
+        lean("llama", seed=1, dtype=torch.float64), VOCAB, CACHE_TOKENS, k
+    ),
+}

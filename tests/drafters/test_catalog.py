@@ -1,0 +1,25 @@
+"""From description to drafter."""
+
+from __future__ import annotations
+
+import pytest
+
+from drafters.base import Drafter
+from drafters.catalog import build, drafter_class, methods
+from drafters.specs import SpecError, parse_spec
+from tests.drafters.models import lean
+
+
+@pytest.mark.parametrize("method", ["prompt_lookup", "ngram", "synthetic"])
+def test_a_description_becomes_its_drafter(method: str) -> None:
+    """The length in the description is the drafter's, and the drafter is complete."""
+    drafter = build(parse_spec({"method": method, "num_tokens": 3}), lean("llama"), 100)
+    assert isinstance(drafter, Drafter)
+    assert drafter.max_nodes == 3
+
+
+def test_an_unknown_method_is_told_the_known_ones() -> None:
+    """All of them, sorted."""
+    with pytest.raises(SpecError, match="unknown method 'ngrams'; known: dflash, dflash2, draft_model, eagle3, "):
+        drafter_class("ngrams")
+    assert len(methods()) == 9

@@ -1,0 +1,114 @@
+"""A smaller model as drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from drafters.base import Commit, Draft, DraftRequest, Sampling
+from drafters.catalog import build
+from drafters.draft_model import DraftModel
+from drafters.engine.kv_cache import KvCache
+from drafters.engine.target import DecoderModel, Output, Span
+from drafters.specs import DraftModelSpec, SpecError
+from tests.drafters.models import FAMILIES, VOCAB, greedy, lean, prompt, reference
+
+
+def opened(drafter: DraftModel, tokens: list[int], max_length: int = 100) -> DraftModel:
+    """The drafter with one sequence, 0, that has these tokens."""
+    drafter.open(0, max_length)
+    drafter.commit([Commit(0, 0, tuple(tokens))])
+    return drafter
+
+
+@pytest.mark.parametrize("length", [5, 80])
+def test_it_drafts_what_its_model_would_say(length: int) -> None:
+    """Greedy drafts are its model's greedy text, after short prompts and after ones digested ahead."""
+    drafter = opened(DraftModel(lean("qwen3"), VOCAB, 200, 4), prompt(1, length))
+    assert drafter.propose([DraftRequest(0, prompt(1, length), 4)]) == [
+        Draft(tuple(greedy("qwen3", prompt(1, length), 4)))
+    ]
+
+
+def test_rejected_tokens_leave_no_trace() -> None:
+    """After a draft of which one token was kept, the next is that of a model that never saw the others."""
+    tokens = prompt(2, 9)
+    drafter = opened(DraftModel(lean("llama"), VOCAB, 200, 4), tokens)
+    first = drafter.propose([DraftRequest(0, tokens, 4)])[0].token_ids
+    tokens = [*tokens, first[0], (first[1] + 1) % VOCAB]
+    drafter.commit([Commit(0, 9, tuple(tokens[9:]))])
+    assert drafter.propose([DraftRequest(0, tokens, 4)])[0].token_ids == tuple(greedy("llama", tokens, 4))
+
+
+def test_sequences_are_drafted_together_and_do_not_mix() -> None:
+    """Three sequences with lengths 1, 4 and 2 in one call, of which one is new to the model."""
+    texts = [prompt(seed, 6 + seed) for seed in range(3)]
+    drafter = DraftModel(lean("llama"), VOCAB, 200, 4)
+    for number, text in enumerate(texts):
+        drafter.open(number, 50)
+        drafter.commit([Commit(number, 0, tuple(text))])
+    drafter.propose([DraftRequest(0, texts[0], 2), DraftRequest(1, texts[1], 2)])
+    requests = [DraftRequest(n, text, k) for n, (text, k) in enumerate(zip(texts, (1, 4, 2), strict=True))]
+    for request, draft in zip(requests, drafter.propose(requests), strict=True):
+        assert draft.token_ids == tuple(greedy("llama", list(request.token_ids), request.num_tokens))
+
+
+def test_sampled_drafts_carry_the_distribution_they_came_from() -> None:
+    """Rows sum to one, give the drawn token a chance, keep to top-k; a greedy neighbour's draft is one-hot."""
+    tokens = prompt(3, 9)
+    drafter = opened(DraftModel(lean("llama"), VOCAB + 3, 200, 4), tokens)
+    drafter.open(1, 50)
+    drafter.commit([Commit(1, 0, tuple(tokens))])
+    warm = DraftRequest(0, tokens, 4, Sampling(1.0, top_k=5), torch.Generator().manual_seed(1))
+    sampled, plain = drafter.propose([warm, DraftRequest(1, tokens, 2)])
+    assert sampled.probs is not None
+    assert sampled.probs.shape == (4, VOCAB + 3)
+    assert (sampled.probs > 0).sum(-1).tolist() == [5] * 4
+    assert sampled.probs.sum(-1).tolist() == pytest.approx([1.0] * 4)
+    assert all(float(sampled.probs[i, token]) > 0 for i, token in enumerate(sampled.token_ids))
+    assert (plain.probs, plain.token_ids) == (None, tuple(greedy("llama", tokens, 2)))
+
+
+def test_without_room_it_drafts_nothing_until_there_is_some() -> None:
+    """Memory for one sequence of 40: the second waits, and drafts once the first is gone."""
+    tokens = prompt(4, 9)
+    drafter = opened(DraftModel(lean("llama"), VOCAB, 50, 4), tokens, 40)
+    drafter.open(1, 40)
+    drafter.commit([Commit(1, 0, tuple(tokens))])
+    requests = [DraftRequest(0, tokens, 2), DraftRequest(1, tokens, 2)]
+    assert [len(draft) for draft in drafter.propose(requests)] == [2, 0]
+    drafter.release(0)
+    assert drafter.propose(requests[1:])[0].token_ids == tuple(greedy("llama", tokens, 2))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_known_beginning_is_fed_again_only_where_reuse_is_off(cached: bool) -> None:
+    """60 tokens left by a finished sequence: the next one with the same 60 feeds its 40 others, or all 100 less the
+    last."""
+    fed: list[int] = []
+
+    class Watched(DecoderModel):
+        def forward(self, spans: Sequence[Span], cache: KvCache, feature_layers: Sequence[int] = ()) -> Output:
+            fed.append(sum(len(span.token_ids) for span in spans))
+            return super().forward(spans, cache, feature_layers)
+
+    drafter = opened(DraftModel(Watched(reference("llama")), VOCAB, 400, 2), prompt(5, 61))
+    drafter.release(0)
+    tokens = prompt(5, 61)[:60] + prompt(6, 41)
+    drafter.open(1, 120)
+    drafter.commit([Commit(1, 0, tuple(tokens), cached=cached)])
+    assert fed == [60, 40 if cached else 100]
+    assert drafter.propose([DraftRequest(1, tokens, 2)])[0].token_ids == tuple(greedy("llama", tokens, 2))
+
+
+def test_a_model_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    """Padding may differ, tokenizers may not; built from its description as from a folder."""
+    FAMILIES["llama"]().save_pretrained(tmp_path)
+    spec = DraftModelSpec(model=tmp_path, num_tokens=3)
+    drafter = build(spec, lean("qwen2"), 100)
+    assert (drafter.max_nodes, drafter.tree, drafter.feature_layers) == (3, False, ())
+    with pytest.raises(SpecError, match="has 61 entries, the target's 2000; give a model with the target's tokenizer"):
+        DraftModel(lean("llama"), 2000, 100)

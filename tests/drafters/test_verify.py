@@ -1,0 +1,298 @@
+"""Single verdicts with known answers, the batch against one at a time, and the identities of accepted counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from drafters.base import Draft, Verdict
+from drafters.sampling import UniformDraw, distribution, round_uniforms
+from drafters.verify import verify_block, verify_greedy, verify_sampled
+from drafters.verify_batch import verify_greedy_batch, verify_sampled_batch
+
+
+def rows(*values: Sequence[float]) -> Tensor:
+    """Written-out rows [n, vocab]."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def one_hot(vocab: int, *tokens: int) -> Tensor:
+    """A row per token with all mass on it."""
+    return torch.nn.functional.one_hot(torch.tensor(tokens), vocab).double()
+
+
+def uniforms(*values: float) -> UniformDraw:
+    """A draw that reads these uniforms and no more."""
+    return UniformDraw(iter(values))
+
+
+def parts(stacked: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    """The rows of each sequence out of the rows of all."""
+    ends = list(itertools.accumulate(lengths))
+    return [stacked[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+# --- greedy --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "verdict"),
+    [
+        ((), Verdict((), 3)),
+        ((3, 1, 4), Verdict((0, 1, 2), 2)),
+        ((3, 1, 0), Verdict((0, 1), 4)),
+        ((3, 0, 4), Verdict((0,), 1)),
+        ((0, 1, 4), Verdict((), 3)),
+    ],
+)
+def test_greedy_chain_keeps_the_prefix_the_target_would_have_written(tokens: tuple[int, ...], verdict: Verdict) -> None:
+    """The target writes 3 1 4 2: drafted tokens are kept up to the first other one, whose place its own token takes."""
+    best = (3, 1, 4, 2)[: len(tokens) + 1]
+    assert verify_greedy(one_hot(5, *best), Draft(tokens)) == verdict
+
+
+def test_greedy_tie_goes_to_the_lowest_id() -> None:
+    """Of equal logits the lowest id counts as the argmax, so a draft of the other one is refused."""
+    assert verify_greedy(rows((1, 7, 7), (0, 0, 5)), Draft((2,))) == Verdict((), 1)
+
+
+def test_greedy_tree_follows_the_branch_the_target_would_have_written() -> None:
+    """Root children 5 and 1; below 1 the children 2 and 4; the target writes 1 4 3 and the path names nodes 1 and 3."""
+    draft = Draft((5, 1, 2, 4), parents=(-1, -1, 1, 1))
+    target = one_hot(6, 1, 0, 4, 0, 3)
+    assert verify_greedy(target, draft) == Verdict((1, 3), 3)
+
+
+def test_forced_draft_is_accepted_unseen() -> None:
+    """A cost experiment with two forced tokens keeps two, though the target disagrees with both."""
+    draft = Draft((4, 4, 4), forced=2)
+    target = one_hot(5, 0, 1, 2, 3)
+    wanted = Verdict((0, 1), 2)
+    assert verify_greedy(target, draft) == wanted
+    assert verify_sampled(target, draft, uniforms(0.9)) == wanted
+    assert verify_block(target, draft, uniforms(0.9)) == wanted
+    assert verify_sampled_batch(target, [draft], [[0.9] * 4]) == [wanted]
+
+
+# --- sampled -------------------------------------------------------------------------------------------------------
+
+
+def test_token_is_kept_below_the_ratio_of_both_probabilities() -> None:
+    """Target .3 over draft .6 keeps the token at a uniform of .49 and refuses it at .51."""
+    draft = Draft((0,), rows((0.6, 0.4)))
+    target = rows((0.3, 0.7), (0.5, 0.5))
+    assert verify_sampled(target, draft, uniforms(0.49, 0.6)) == Verdict((0,), 1)
+    assert verify_sampled(target, draft, uniforms(0.51, 0.6)) == Verdict((), 1)
+
+
+def test_refused_token_is_replaced_from_what_the_draft_lacks() -> None:
+    """Target (.2 .4 .4) minus draft (.6 .4 0) leaves only token 2, at any uniform."""
+    draft = Draft((0,), rows((0.6, 0.4, 0.0)))
+    target = rows((0.2, 0.4, 0.4), (1, 0, 0))
+    for uniform in (0.0, 0.5, 0.999):
+        assert verify_sampled(target, draft, uniforms(0.9, uniform)) == Verdict((), 2)
+
+
+def test_residual_without_mass_falls_back_to_the_target() -> None:
+    """A target row that sums to a little less than the draft's leaves no residual: the target's own row is drawn
+    from."""
+    draft = Draft((1,), rows((0.5, 0.5)))
+    target = rows((0.5, 0.4999), (1, 0))
+    assert verify_sampled(target, draft, uniforms(0.9999, 0.25)) == Verdict((), 0)
+    assert verify_sampled_batch(target, [draft], [[0.9999, 0.25]]) == [Verdict((), 0)]
+    assert verify_block(target, draft, uniforms(0.9999, 0.25)) == Verdict((), 0)
+
+
+def test_second_sibling_is_judged_by_what_the_first_left() -> None:
+    """One-hot children 0 and 1 of (.5 .25 .25): after 0 is refused, 1 has half of the rest, and after both 2 has
+    all."""
+    draft = Draft((0, 1), parents=(-1, -1))
+    target = rows((0.5, 0.25, 0.25), (1, 0, 0), (0, 0, 1))
+    assert verify_sampled(target, draft, uniforms(0.5, 0.49, 0.0)) == Verdict((1,), 2)
+    assert verify_sampled(target, draft, uniforms(0.5, 0.51, 0.0)) == Verdict((), 2)
+
+
+def test_sampling_at_temperature_zero_is_greedy() -> None:
+    """With all of the target's mass on one token a row, the sampled rules give the greedy verdict at any uniform."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        logits = torch.randn(4, 3, generator=generator)
+        source = distribution(torch.randn(3, 3, generator=generator))
+        draft = Draft(tuple(torch.multinomial(source, 1, generator=generator).squeeze(1).tolist()), source)
+        target = distribution(logits, temperature=0)
+        wanted = verify_greedy(logits, draft)
+        assert verify_sampled(target, draft, UniformDraw(iter(round_uniforms(generator, 3)))) == wanted
+        assert verify_block(target, draft, UniformDraw(iter(round_uniforms(generator, 3)))) == wanted
+
+
+def test_block_of_a_tree_is_refused() -> None:
+    """Block verification is defined for chains; a tree gives an error that names the other rule, a written-out chain
+    not."""
+    with pytest.raises(ValueError, match="verify_sampled"):
+        verify_block(rows((1, 0), (1, 0), (1, 0)), Draft((0, 1), parents=(-1, -1)), uniforms(0.5))
+    chain = Draft((0, 1), parents=(-1, 0))
+    assert verify_block(one_hot(2, 0, 1, 0), chain, uniforms(0.5, 0.5)) == Verdict((0, 1), 0)
+
+
+def test_token_its_own_row_excludes_is_refused() -> None:
+    """A drafted token with probability 0 in its own row shows that the row is not what it was drawn from."""
+    draft = Draft((1,), rows((1.0, 0.0)))
+    target = rows((0.5, 0.5), (0.5, 0.5))
+    with pytest.raises(ValueError, match="draft token 1"):
+        verify_sampled(target, draft, uniforms(0.5, 0.5))
+    with pytest.raises(ValueError, match="draft token 1"):
+        verify_sampled_batch(target, [draft], [[0.5, 0.5]])
+
+
+def test_wrong_number_of_rows_is_refused() -> None:
+    """Two drafted tokens need three target rows, and draft rows as wide as the target's."""
+    with pytest.raises(ValueError, match=r"\[3, vocab\]"):
+        verify_greedy(rows((1, 0), (1, 0)), Draft((0, 1)))
+    with pytest.raises(ValueError, match=r"\(1, 2\)"):
+        verify_sampled(rows((1, 0), (1, 0)), Draft((0,), rows((1, 0, 0))), uniforms(0.5))
+    with pytest.raises(ValueError, match="round_uniforms"):
+        verify_sampled_batch(rows((1, 0), (1, 0)), [Draft((0,))], [[0.5]])
+
+
+# --- the batch -----------------------------------------------------------------------------------------------------
+
+
+def random_draft(generator: torch.Generator, vocab: int, shape: str) -> Draft:
+    """A draft of 0 to 5 nodes: one-hot or drawn, a chain or a random tree."""
+    length = int(torch.randint(0, 6, (), generator=generator))
+    source = distribution(torch.randn(length, vocab, generator=generator), 1.0, top_k=max(2, vocab // 2))
+    tokens: list[int] = torch.multinomial(source, 1, generator=generator).squeeze(1).tolist() if length else []
+    parents = tuple(int(torch.randint(-1, i, (), generator=generator)) if i else -1 for i in range(length))
+    return Draft(
+        tuple(tokens), source if "drawn" in shape and length else None, parents if "tree" in shape and length else None
+    )
+
+
+@pytest.mark.parametrize("shapes", [("chain",), ("drawn",), ("chain", "drawn", "tree", "drawn tree")])
+def test_batch_gives_the_verdicts_of_one_at_a_time(shapes: tuple[str, ...]) -> None:
+    """Ragged batches of 1 to 9, with empty drafts among them, agree token for token with the rule for one sequence."""
+    generator = torch.Generator().manual_seed(7)
+    partial = 0
+    for turn in range(150):
+        drafts = [random_draft(generator, 6, shapes[i % len(shapes)]) for i in range(turn % 9 + 1)]
+        lengths = [len(draft.token_ids) + 1 for draft in drafts]
+        logits = torch.randn(sum(lengths), 6, generator=generator)
+        target = distribution(logits, temperature=0.7, top_p=0.9)
+        values = [round_uniforms(generator, length - 1) for length in lengths]
+        singly = [
+            verify_sampled(part, draft, UniformDraw(iter(value)))
+            for part, draft, value in zip(parts(target, lengths), drafts, values, strict=True)
+        ]
+        assert verify_sampled_batch(target, drafts, values) == singly
+        assert verify_greedy_batch(logits, drafts) == [
+            verify_greedy(part, draft) for part, draft in zip(parts(logits, lengths), drafts, strict=True)
+        ]
+        partial += sum(0 < len(v.path) < len(d.token_ids) for v, d in zip(singly, drafts, strict=True))
+    assert partial > 50  # the comparison met rounds that were neither all kept nor all refused
+
+
+def test_batch_of_one_hot_drafts_gives_the_target_shares() -> None:
+    """Twelve by twelve uniforms, one pair a sequence: tokens come out 36 : 72 : 36, the target's .25 .5 .25."""
+    grid = [(i + 0.5) / 12 for i in range(12)]
+    pairs = [(first, second) for first in grid for second in grid]
+    target = rows((0.25, 0.5, 0.25), (1, 0, 0)).repeat(144, 1)
+    verdicts = verify_sampled_batch(target, [Draft((0,))] * 144, pairs)
+    assert Counter(0 if verdict.path else verdict.next_token_id for verdict in verdicts) == {0: 36, 1: 72, 2: 36}
+
+
+def test_batch_of_drawn_drafts_gives_the_target_shares() -> None:
+    """Drafts 0 0 1 2 as the row (.5 .25 .25) draws them, each under 144 uniforms: 144 : 288 : 144 come out."""
+    grid = [(i + 0.5) / 12 for i in range(12)]
+    pairs = [(first, second) for first in grid for second in grid]
+    source = rows((0.5, 0.25, 0.25))
+    drafts = [Draft((token,), source) for token in (0, 0, 1, 2) for _ in pairs]
+    target = rows((0.25, 0.5, 0.25), (1, 0, 0)).repeat(len(drafts), 1)
+    verdicts = verify_sampled_batch(target, drafts, pairs * 4)
+    shares = Counter(
+        draft.token_ids[0] if verdict.path else verdict.next_token_id
+        for draft, verdict in zip(drafts, verdicts, strict=True)
+    )
+    assert shares == {0: 144, 1: 288, 2: 144}
+
+
+def test_outcome_does_not_depend_on_the_neighbours() -> None:
+    """A sequence with its own seeded generator gets the same verdict alone and in the middle of a batch of three."""
+    generator = torch.Generator().manual_seed(3)
+    drafts = [random_draft(generator, 8, "drawn") for _ in range(3)]
+    lengths = [len(draft.token_ids) + 1 for draft in drafts]
+    target = distribution(torch.randn(sum(lengths), 8, generator=generator))
+    mine = round_uniforms(torch.Generator().manual_seed(42), lengths[1] - 1)
+    others = [round_uniforms(generator, length - 1) for length in lengths]
+    together = verify_sampled_batch(target, drafts, [others[0], mine, others[2]])
+    again = round_uniforms(torch.Generator().manual_seed(42), lengths[1] - 1)
+    assert verify_sampled_batch(parts(target, lengths)[1], [drafts[1]], [again]) == [together[1]]
+
+
+# --- identities of counts ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from(["chain", "drawn", "tree", "drawn tree"]),
+    temperature=st.sampled_from([0.0, 0.6, 1.5]),
+)
+def test_path_runs_from_the_root_along_parents(seed: int, shape: str, temperature: float) -> None:
+    """Accepted nodes are parent and child from the root on, and no token comes out that the target excludes."""
+    generator = torch.Generator().manual_seed(seed)
+    draft = random_draft(generator, 6, shape)
+    target = distribution(torch.randn(len(draft) + 1, 6, generator=generator), temperature, top_p=0.8)
+    verdict = verify_sampled(target, draft, UniformDraw(iter(round_uniforms(generator, len(draft)))))
+    parents = draft.parents or tuple(range(-1, len(draft) - 1))
+    node = -1
+    for child in verdict.path:
+        assert parents[child] == node
+        assert target[node + 1, draft.token_ids[child]] > 0
+        node = child
+    assert target[node + 1, verdict.next_token_id] > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    wrong=st.floats(0, 1),
+    max_tokens=st.integers(1, 40),
+    longest=st.integers(0, 7),
+)
+def test_counts_of_a_run_add_up(seed: int, wrong: float, max_tokens: int, longest: int) -> None:
+    """A known text drafted with random errors and lengths: the text comes out, and the counts account for each token.
+
+    The last round may write past ``max_tokens``; what is cut there was accepted or added, but is not output.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    text: list[int] = torch.randint(0, 5, (max_tokens + 10,), generator=generator).tolist()
+    out: list[int] = []
+    drafted: list[int] = []
+    accepted: list[int] = []
+    while len(out) < max_tokens:
+        length = int(torch.randint(0, longest + 1, (), generator=generator))
+        ahead = text[len(out) : len(out) + length]
+        flips = (torch.rand(length, generator=generator) < wrong).tolist()
+        draft = Draft(tuple((token + 1) % 5 if flip else token for token, flip in zip(ahead, flips, strict=True)))
+        target = one_hot(5, *text[len(out) : len(out) + length + 1])
+        verdict = verify_greedy(target, draft)
+        out += [draft.token_ids[i] for i in verdict.path] + [verdict.next_token_id]
+        drafted.append(length)
+        accepted.append(len(verdict.path))
+        assert len(verdict.path) == (flips.index(True) if True in flips else length)
+    cut = len(out) - max_tokens
+    assert out == text[: len(out)]
+    assert 0 <= cut <= accepted[-1]
+    assert sum(accepted) <= sum(drafted)
+    histogram = Counter(accepted)
+    survivors = [sum(1 for count in accepted if count >= i) for i in range(1, longest + 1)]
+    assert histogram.total() == len(drafted)
+    assert sum(count * times for count, times in histogram.items()) == sum(survivors)
+    assert max_tokens == len(drafted) + sum(survivors) - cut
