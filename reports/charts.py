@@ -107,9 +107,7 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         x = _concurrency(own, words)
         y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
-        spans = [
-            row for row in marks if not is_unknown(row["break_even_low"]) and not is_unknown(row["break_even_high"])
-        ]
+        spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
         at_one = _data(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
         return [
             _data([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
@@ -119,7 +117,7 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
             *pen.lines(own, x, y),
             _data(spans)
             .mark_rule(strokeWidth=5, opacity=0.45)
-            .encode(x="break_even_low:Q", x2="break_even_high:Q", y="one:Q", color=pen.colour()),
+            .encode(x="from:Q", x2="to:Q", y="one:Q", color=pen.colour()),
             at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
             at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
         ]
@@ -207,9 +205,23 @@ def lossless(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
 
 
 def primary_window(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the speed-ups of the steady window, those of the whole cell only where no steady one is known."""
-    steady = frame.filter((pl.col("window") == "steady") & pl.col("speed_up").is_not_null())
-    return frame.filter(pl.col("window") == ("steady" if steady.height else "whole"))
+    """Return the speed-ups of the steady window; for an arm that has none on a workload, those of the whole cell."""
+    if frame.is_empty():
+        return frame
+    steady = (pl.col("window") == "steady") & pl.col("speed_up").is_not_null()
+    wanted = pl.when(steady.any().over("workload", "arm")).then(pl.lit("steady")).otherwise(pl.lit("whole"))
+    return frame.filter(pl.col("window") == wanted)
+
+
+def reach(row: Row) -> dict[str, float] | None:
+    """Return the interval of a break-even as far as it lies in the measured range, ``None`` where there is none."""
+    if row["interval"] in (None, "none"):
+        return None
+    low, high = row["break_even_low"], row["break_even_high"]
+    return {
+        "from": row["lowest_concurrency"] if is_unknown(low) else low,
+        "to": row["highest_concurrency"] if is_unknown(high) else high,
+    }
 
 
 def by_kind_and_language(frame: pl.DataFrame) -> pl.DataFrame:

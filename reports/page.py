@@ -12,12 +12,14 @@ from markupsafe import Markup
 
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import charts, trust
-from reports.tables import Table, table
-from reports.verdict import certainty, last_line, leading, sentence
-from reports.wording import Wording, interval, wording
+from reports import charts, objectives, trust
+from reports.synthetic import marked
+from reports.tables import Table, break_even, header, table
+from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, sentence, side_text
+from reports.wording import Wording, crossing, interval, wording
 
 MOST_SENTENCES = 3  # of verdict at the top of the page
+TERMS = ("cell", "round", "pass")  # words of the column definitions that are no columns themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def render(analysis: RunAnalysis, lang: str) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(resources.files("reports").joinpath("template.html").read_text(encoding="utf-8"))
+    analysis = marked(analysis, words.text("synthetic"))
     manifest = analysis.manifest
     engine = manifest.get("engine") or {}
     return template.render(
@@ -61,7 +64,7 @@ def render(analysis: RunAnalysis, lang: str) -> str:
             "subtitle",
             workloads=", ".join(str(item.get("name")) for item in manifest.get("workloads") or ()) or None,
             engine=" ".join(str(engine[key]) for key in ("engine", "version") if engine.get(key)) or None,
-            created=manifest.get("created"),
+            created=trust.started(manifest),
         ),
         headlines=headlines(analysis, words),
         nothing=None if leading(analysis) else last_line(analysis, lang),
@@ -71,11 +74,12 @@ def render(analysis: RunAnalysis, lang: str) -> str:
 
 
 def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
-    """Return the first sentences of the page: the arms that hold out longest, pooled over workloads."""
+    """Return the first sentences of the page: the arms that hold out longest, pooled over workloads where that was computed."""
+    context = Context.of(analysis)
     return [
-        Headline(sentence(item, words.lang, analysis.findings), level, words.text(f"certainty.{level}"))
+        Headline(sentence(item, words.lang, context), level, words.text(f"certainty.{level}"))
         for item in leading(analysis)[:MOST_SENTENCES]
-        for level in (certainty(item, analysis.findings),)
+        for level in (certainty(item, context),)
     ]
 
 
@@ -87,8 +91,8 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                 _more(analysis, words)),
         _figure(
             analysis, words, "speed_up", charts.speed_up,
-            _speed_up(analysis, words), _of(analysis.break_even, ("workload", "arm", "break_even", "side", "lowest_concurrency",
-                                                                  "highest_concurrency", "n_tasks"), words, "break_even"),
+            _speed_up(analysis, words), break_even(analysis, ("workload", "arm", "break_even", "side", "lowest_concurrency",
+                                                              "highest_concurrency", "n_tasks"), words, words.text("table.break_even")),
         ),
         _figure(
             analysis, words, "task_time", charts.task_time,
@@ -96,14 +100,15 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                    "task_time_no_wait_mean_s", "tasks_per_hour", "output_tokens_per_s"), words, "task_time"),
             _of(analysis.summary, (*load, "n_steps", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms", "step_latency_p50_s",
                                    "step_latency_p90_s"), words, "latency"),
+            _of(charts.by_kind_and_language(analysis.acceptance), ("workload", "arm", "language", "kind", "n_steps", "ttft_p50_s",
+                                                                   "tpot_p50_ms", "step_latency_p50_s"), words, "latency_by_step"),
         ),
         _figure(
             analysis, words, "acceptance", charts.acceptance,
-            _of(_drafting(charts.by_kind_and_language(analysis.acceptance)),
-                ("workload", "arm", "language", "kind", "n_steps", "num_drafts", "acceptance_length", "acceptance_length_macro",
-                 "tokens_per_pass", "acceptance_rate", "repetitive_share", "identical_share"), words, "acceptance"),
-            _of(_drafting(_by_load(analysis.acceptance)), (*load, "n_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens",
-                                                "acceptance_length", "tokens_per_pass", "acceptance_rate"), words, "acceptance_by_load"),
+            _acceptance(analysis, words),
+            _of(_drafting(_by_load(analysis.acceptance)), (*load, "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
+                                                "acceptance_length", "num_draft_tokens", "num_accepted_tokens", "acceptance_rate",
+                                                "tokens_per_pass"), words, "acceptance_by_load"),
         ),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
         _figure(
@@ -112,13 +117,10 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                     "first_difference_token_p50", "example_step"), words, "lossless"),
         ),
     ]  # fmt: skip
-    objectives = _some(
-        _of(analysis.slo, (*load, "objective", "limit", "observed", "n", "attained_share", "met"), words, "slo"),
-        _of(analysis.thresholds, ("workload", "arm", "threshold", "observed", "met"), words, "thresholds"),
-    )
-    if objectives:
+    goals = _some(objectives.slo(analysis, words), objectives.thresholds(analysis, words))
+    if goals:
         parts.append(
-            Section("objectives", words.text("section.objectives"), words.text("lead.objectives"), tables=objectives)
+            Section("objectives", words.text("section.objectives"), words.text("lead.objectives"), tables=goals)
         )
     found = _some(_findings(analysis, words))
     parts += [
@@ -132,18 +134,19 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
 
 
 def glossary(words: Wording) -> Table:
-    """Return every column with unit, definition and direction."""
+    """Return the words of the instrument, then every column with unit, definition and direction."""
+    terms = tuple((words.text(f"term.{key}.name"), words.text(f"term.{key}.definition"), "", "") for key in TERMS)
     rows = tuple(
         (
             f"{column.header[words.lang]} ({column.name})",
             column.definition[words.lang],
-            column.unit or "",
+            words.unit(column.unit),
             words.text(f"better.{column.better}") if column.better else "",
         )
         for column in COLUMNS.values()
     )
     headers = tuple(words.text(f"table.{key}") for key in ("column", "definition", "unit", "direction"))
-    return Table(words.text("table.glossary"), headers, (False,) * 4, rows)
+    return Table(words.text("table.glossary"), headers, (False,) * 4, terms + rows)
 
 
 def _figure(
@@ -201,10 +204,30 @@ def _by_load(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null())
 
 
+def _acceptance(analysis: RunAnalysis, words: Wording) -> Table:
+    """Return acceptance by kind and language, with a mark where the outputs of that language are no real text."""
+    frame = _drafting(charts.by_kind_and_language(analysis.acceptance))
+    shown = _of(
+        frame,
+        ("workload", "arm", "language", "kind", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
+         "acceptance_length", "acceptance_length_macro", "tokens_per_pass", "acceptance_rate", "repetitive_share", "identical_share"),
+        words,
+        "acceptance",
+    )  # fmt: skip
+    marks: dict[tuple[str | None, str | None, str | None], list[str]] = {}
+    for item in analysis.findings:
+        if item.code in ODD_TEXT and item.severity != "note":
+            key = (item.workload, item.arm, item.values.get("language"))
+            marks.setdefault(key, []).append(words.text(f"mark.{item.code}"))
+    places = frame.select("workload", "arm", "language").iter_rows()
+    rows = tuple((*row, ", ".join(marks.get(place, ()))) for row, place in zip(shown.rows, places, strict=True))
+    return Table(shown.caption, (*shown.headers, words.text("table.mark")), (*shown.numeric, False), rows)
+
+
 def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
     main = charts.primary_window(analysis.speed_up)
     names = ("workload", "arm", "concurrency", "n_tasks", "window", "speed_up", "speed_up_no_wait")
-    shown = _of(main, names, words, "speed_up")
+    shown = table(main, names, words, words.text("table.speed_up"), distinct=True)
     whole = {
         (row["workload"], row["arm"], row["concurrency"]): words.figure("speed_up", row["speed_up"])
         for row in analysis.speed_up.filter(pl.col("window") == "whole").iter_rows(named=True)
@@ -230,22 +253,27 @@ def _survival(analysis: RunAnalysis, words: Wording) -> Table:
 
 
 def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
+    context = Context.of(analysis)
+    found = {(row["workload"], row["arm"]): row["interval"] for row in analysis.break_even.iter_rows(named=True)}
+
     def at(point: tuple[float, float, float] | None, load: int | None) -> str:
         return f"{interval(*point, 'x')} @ {load}" if point else words.figure("speed_up", None)
 
     def row(item: Verdict) -> tuple[str, ...]:
-        crossing = interval(item.break_even, item.break_even_low, item.break_even_high, "tasks")
+        ends = found.get((item.workload, item.arm))
+        reached = crossing(item.break_even, item.break_even_low, item.break_even_high, ends)
         share = words.figure("identical_share", item.identical_share)
         length = words.figure("acceptance_length", item.acceptance_length)
         place = item.workload or words.text("all")
-        level = certainty(item, analysis.findings)
+        level = certainty(item, context)
         points = (at(item.speed_up_first, item.lowest_concurrency), at(item.speed_up_last, item.highest_concurrency))
         return (
             place,
             item.arm,
             *points,
-            crossing,
-            words.text(f"side.{item.side}"),
+            reached,
+            side_text(item, words),
+            words.figure("n_tasks", item.n_tasks),
             share,
             length,
             words.text(f"certainty.short.{level}"),
@@ -253,15 +281,16 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
 
     headers = (
         words.header("workload"), words.header("arm"), words.text("table.at_lowest"), words.text("table.at_highest"),
-        f"{words.header('break_even')} [95\u00a0%]", words.header("side"), words.header("identical_share"),
+        f"{words.header('break_even')} [95\u00a0%]", words.header("side"), header("n_tasks", words, True), words.header("identical_share"),
         words.header("acceptance_length"), words.text("certainty.title"),
     )  # fmt: skip
-    numeric = (False, False, True, True, True, False, True, True, False)
+    numeric = (False, False, True, True, True, False, True, True, True, False)
     return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts))
 
 
 def _legend(analysis: RunAnalysis, words: Wording) -> str:
-    levels = dict.fromkeys(certainty(item, analysis.findings) for item in analysis.verdicts)
+    context = Context.of(analysis)
+    levels = dict.fromkeys(certainty(item, context) for item in analysis.verdicts)
     meanings = (f"{words.text(f'certainty.short.{level}')} = {words.text(f'certainty.{level}')}" for level in levels)
     return f"{words.text('certainty.title')}: {'; '.join(meanings)}."
 

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from tabulate import tabulate
 
 from harness.analysis.frames import Finding, RunAnalysis
 from harness.columns import COLUMNS
-from reports.verdict import leading, sentence
-from reports.wording import Wording, interval, text_width, wording
+from reports.synthetic import marked
+from reports.verdict import Context, certainty, leading, sentence, side_text
+from reports.wording import Wording, crossing, interval, text_width, wording
 
 CSV_FRAMES = (
     "steps", "tasks", "cells", "summary", "acceptance", "survival", "speed_up", "break_even", "lossless", "slo", "thresholds",
 )  # fmt: skip
+FINDINGS = ("severity", "code", "workload", "arm", "values")
+VERDICTS = (
+    "workload", "arm", "side", "certainty", "break_even", "break_even_low", "break_even_high", "lowest_concurrency",
+    "highest_concurrency", "speed_up_first", "speed_up_first_low", "speed_up_first_high", "speed_up_last", "speed_up_last_low",
+    "speed_up_last_high", "identical_share", "acceptance_length", "n_tasks", "unmeasured", "consistent",
+)  # fmt: skip
+# Columns that are empty where a row pools over them: in a file they say so, since an empty field elsewhere means unknown.
+_POOLED = {
+    "acceptance": ("concurrency", "kind", "language"), "survival": ("kind", "language"), "break_even": ("workload",),
+    "findings": ("workload", "arm"), "verdicts": ("workload",),
+}  # fmt: skip
+POOLED_FIELD = "(all)"
+DISTINCT_TASKS = (
+    "speed_up",
+    "break_even",
+)  # frames whose n_tasks counts each task once; elsewhere it counts runs of tasks
 # What a spreadsheet takes for the start of a formula, full-width forms (which Korean input methods produce) included.
 _FORMULA_STARTS = "[=+\\-@\t\r＝＋－＠]"
 # Least needed last: columns are taken from the front of this list while the console is too narrow.
@@ -31,6 +50,8 @@ CONSOLE = (
 MAX_FINDINGS = 12  # lines of findings on the console
 SHORT_WIDTH = 14  # of a header on the console, in columns; longer ones break at spaces
 
+Row = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -42,20 +63,58 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def table(frame: pl.DataFrame, names: Sequence[str], words: Wording, caption: str) -> Table:
-    """Return columns of a frame as a table; a column whose bounds stand beside it is shown with its interval."""
-    bounded = {name for name in names if {f"{name}_low", f"{name}_high"} <= set(frame.columns)}
+def table(
+    frame: pl.DataFrame,
+    names: Sequence[str],
+    words: Wording,
+    caption: str,
+    *,
+    shown: Mapping[str, Callable[[Row], str]] | None = None,
+    distinct: bool = False,
+) -> Table:
+    """Return columns of a frame as a table; a column whose bounds stand beside it is shown with its interval.
 
-    def cell(name: str, row: dict[str, object]) -> str:
+    Args:
+        frame: one of ``harness.analysis.frames``.
+        names: columns to show, in order.
+        words: texts of one language.
+        caption: heading of the table.
+        shown: for columns whose text depends on more than their value.
+        distinct: whether ``n_tasks`` counts distinct tasks (``DISTINCT_TASKS``) and not runs of tasks.
+    """
+    bounded = {name for name in names if {f"{name}_low", f"{name}_high"} <= set(frame.columns)}
+    special = shown or {}
+
+    def cell(name: str, row: Row) -> str:
+        if name in special:
+            return special[name](row)
+        if name == "break_even" and "interval" in row:
+            return crossing(row[name], row[f"{name}_low"], row[f"{name}_high"], row["interval"])
         if name in bounded:
             return interval(row[name], row[f"{name}_low"], row[f"{name}_high"], COLUMNS[name].unit)
         if name in ("workload", "arm") and row[name] is None:
             return words.text("all")
         return words.figure(name, row[name])
 
-    headers = tuple(words.header(name) + (" [95\u00a0%]" if name in bounded else "") for name in names)
+    headers = tuple(header(name, words, distinct) + (" [95\u00a0%]" if name in bounded else "") for name in names)
     rows = tuple(tuple(cell(name, row) for name in names) for row in frame.iter_rows(named=True))
     return Table(caption, headers, tuple(frame.schema[name].is_numeric() or name in bounded for name in names), rows)
+
+
+def header(name: str, words: Wording, distinct: bool = False) -> str:
+    """Return a column's header; that of ``n_tasks`` says what it counts."""
+    return words.text("table.distinct_tasks") if distinct and name == "n_tasks" else words.header(name)
+
+
+def break_even(analysis: RunAnalysis, names: Sequence[str], words: Wording, caption: str) -> Table:
+    """Return the break-evens; their side is stated only where the intervals of the verdict bear it out."""
+    sides = {(verdict.workload, verdict.arm): side_text(verdict, words) for verdict in analysis.verdicts}
+
+    def side(row: Row) -> str:
+        known = sides.get((row["workload"], row["arm"])) or words.optional(f"side_unsure.{row['side']}")
+        return known or words.figure("side", row["side"])
+
+    return table(analysis.break_even, names, words, caption, shown={"side": side}, distinct=True)
 
 
 def console(analysis: RunAnalysis, lang: str, width: int = 120) -> str:
@@ -65,12 +124,13 @@ def console(analysis: RunAnalysis, lang: str, width: int = 120) -> str:
     ``width``; sentences are left to the terminal to wrap.
     """
     words = wording(lang)
+    analysis = marked(analysis, words.text("synthetic"))
     blocks = [_summary_text(analysis.summary, words, width)]
     if analysis.break_even["workload"].n_unique() > 1:
-        blocks.append(_draw(table(analysis.break_even, ("workload", "arm", "break_even", "side"), words, "")))
+        blocks.append(_draw(break_even(analysis, ("workload", "arm", "break_even", "side"), words, "")))
     others = leading(analysis)[1:]
     if others:
-        lines = [f"  {sentence(verdict, lang, analysis.findings)}" for verdict in others]
+        lines = [f"  {sentence(verdict, lang, Context.of(analysis))}" for verdict in others]
         blocks.append("\n".join([words.text("console.others"), *lines]))
     found = _findings_text(analysis.findings, words)
     if found:
@@ -128,14 +188,55 @@ def _fold(header: str) -> str:
 
 
 def write_csv(analysis: RunAnalysis, folder: Path) -> tuple[Path, ...]:
-    """Write one CSV file a frame: UTF-8 with byte order mark, CR LF, machine names as header, unknown as an empty field."""
+    """Write one CSV file a frame, and one each of findings and verdicts.
+
+    UTF-8 with byte order mark, CR LF, machine names as header, unknown as an empty field, "(all)" where a row pools.
+    """
+    analysis = marked(analysis, "synthetic")
+    frames: dict[str, pl.DataFrame] = {name: getattr(analysis, name) for name in CSV_FRAMES}
+    frames |= {"findings": findings_frame(analysis), "verdicts": verdicts_frame(analysis)}
     paths = []
-    for name in CSV_FRAMES:
+    for name, frame in frames.items():
         path = folder / f"{name}.csv"
-        frame: pl.DataFrame = getattr(analysis, name)
-        guarded(frame).write_csv(path, include_bom=True, line_terminator="\r\n", null_value="")
+        pooled = [pl.col(column).cast(pl.String).fill_null(POOLED_FIELD) for column in _POOLED.get(name, ())]
+        guarded(frame.with_columns(pooled)).write_csv(path, include_bom=True, line_terminator="\r\n", null_value="")
         paths.append(path)
     return tuple(paths)
+
+
+def findings_frame(analysis: RunAnalysis) -> pl.DataFrame:
+    """Return the findings as a frame with the columns ``FINDINGS``; their values are one JSON object a row."""
+    rows = [
+        (
+            item.severity,
+            item.code,
+            item.workload,
+            item.arm,
+            json.dumps(dict(item.values), ensure_ascii=False, default=str),
+        )
+        for item in analysis.findings
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(FINDINGS, pl.String), orient="row")
+
+
+def verdicts_frame(analysis: RunAnalysis) -> pl.DataFrame:
+    """Return the verdicts as a frame with the columns ``VERDICTS``."""
+    context = Context.of(analysis)
+    rows = []
+    for item in analysis.verdicts:
+        row: dict[str, Any] = {name: getattr(item, name, None) for name in VERDICTS}
+        for name in ("speed_up_first", "speed_up_last"):
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = getattr(item, name) or (None, None, None)
+        unmeasured = " ".join(map(str, item.unmeasured)) or None
+        rows.append(row | {"certainty": certainty(item, context), "unmeasured": unmeasured})
+    integers = ("lowest_concurrency", "highest_concurrency", "n_tasks")
+    texts = ("workload", "arm", "side", "certainty", "unmeasured")
+    kinds: dict[str, type[pl.DataType]] = {
+        **dict.fromkeys(integers, pl.Int64),
+        **dict.fromkeys(texts, pl.String),
+        "consistent": pl.Boolean,
+    }
+    return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in VERDICTS})
 
 
 def guarded(frame: pl.DataFrame) -> pl.DataFrame:

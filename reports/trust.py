@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 
 from harness.analysis.frames import RunAnalysis
+from harness.analysis.steps import FAILED
 from reports.tables import Table, table, unique_sorted
 from reports.wording import UNKNOWN, Wording
 
 MAX_CELLS = 400  # rows of the cell table on the page; cells.csv has all of them
 LONGEST_VALUE = 300  # letters of one setting or message; a list of task names can be thousands
 _WORKLOAD_KEYS = (
-    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "languages", "kinds", "concurrency", "repeats", "replay", "sampling",
-    "warm_up",
+    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "replay",
+    "sampling", "warm_up",
 )  # fmt: skip
 
 
@@ -24,10 +26,13 @@ def tables(analysis: RunAnalysis, words: Wording) -> list[Table]:
     """Return what a reader needs to judge the run, in order: settings, engine, data, versions, machine, cells, errors."""
     manifest = analysis.manifest
     engine = manifest.get("engine") or {}
-    differing, same = settings(manifest)
+    differing, same = settings(manifest, words)
     arms = tuple(_arm_names(manifest))
     headers = (words.text("table.name"), *arms)
-    run = {words.text("trust.created"): manifest.get("created"), words.text("trust.status"): manifest.get("status")}
+    run = {
+        words.text("trust.created"): started(manifest),
+        words.text("trust.status"): _status(manifest.get("status"), words),
+    }
     git = manifest.get("git") or {}
     if git:
         dirty, commit = git.get("dirty"), git.get("commit")
@@ -42,7 +47,7 @@ def tables(analysis: RunAnalysis, words: Wording) -> list[Table]:
         *(
             _pairs(
                 f"{words.text('table.workloads')}: {item.get('name')}",
-                {key: item.get(key) for key in _WORKLOAD_KEYS},
+                {key: item.get(key) for key in _WORKLOAD_KEYS} | _ran(analysis, item, words),
                 words,
             )
             for item in workloads
@@ -55,7 +60,7 @@ def tables(analysis: RunAnalysis, words: Wording) -> list[Table]:
     return [item for item in found if item.rows]
 
 
-def settings(manifest: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], dict[str, str]]:
+def settings(manifest: Mapping[str, Any], words: Wording) -> tuple[list[tuple[str, ...]], dict[str, str]]:
     """Return the arms' settings that differ (name, then one value an arm) and those that are equal, flags as the engine has them."""
     declared = {arm["name"]: arm for workload in manifest.get("workloads") or () for arm in workload.get("arms") or ()}
     effective = (manifest.get("engine") or {}).get("arms") or {}
@@ -64,16 +69,32 @@ def settings(manifest: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], dict[s
         for name in _arm_names(manifest)
     }
     keys = dict.fromkeys(key for values in by_arm.values() for key in values if key != "name")
-    rows = [(key, *(_short(values.get(key)) for values in by_arm.values())) for key in keys]
+    rows = [(key, *(_shown(key, values.get(key), words) for values in by_arm.values())) for key in keys]
     differing = [row for row in rows if len(set(row[1:])) > 1]
     same = {row[0]: row[1] for row in rows if len(set(row[1:])) == 1 and row[1] != UNKNOWN}
     return differing, same
 
 
 def rerun(manifest: Mapping[str, Any]) -> str | None:
-    """Return the command line that starts the same run again, ``None`` where it was not recorded."""
-    argv = manifest.get("argv")
-    return shlex.join(["harness", *map(str, argv)]) if argv else None
+    """Return the command line that starts the same run again, in a folder of its own; ``None`` where it was not recorded."""
+    kept: list[str] = []
+    after_out = False
+    for part in map(str, manifest.get("argv") or ()):
+        option, equals, _ = part.partition("=")
+        # the parser takes the beginning of an option for the whole, as long as no other begins so
+        is_out = len(option) > 2 and "--out".startswith(option)
+        if not after_out and not is_out:
+            kept.append(part)
+        after_out = is_out and not equals and not after_out
+    return shlex.join(["harness", *kept]) if kept else None
+
+
+def started(manifest: Mapping[str, Any]) -> str | None:
+    """Return when the run was started as people write it, to the minute; ``None`` where it was not recorded."""
+    created = manifest.get("created")
+    if created is None:
+        return None
+    return f"{datetime.fromisoformat(str(created)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def cells(analysis: RunAnalysis, words: Wording) -> Table:
@@ -88,10 +109,13 @@ def cells(analysis: RunAnalysis, words: Wording) -> Table:
 
 
 def errors(analysis: RunAnalysis, words: Wording) -> Table:
-    """Return failed steps by workload, arm, concurrency and class, with the first message of each."""
+    """Return failed steps by workload, arm, concurrency and class, with the first message of each.
+
+    The tail of a cell, cut off on purpose once its last counted task has ended, is no error.
+    """
     headers = (*(words.header(name) for name in ("workload", "arm", "concurrency", "error_kind")), words.text("table.count"),
                words.text("table.example"))  # fmt: skip
-    failed = analysis.steps.filter(pl.col("error_kind").is_not_null()) if analysis.steps.height else analysis.steps
+    failed = analysis.steps.filter(FAILED) if analysis.steps.height else analysis.steps
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in failed.iter_rows(named=True):
         key = tuple(words.figure(name, row[name]) for name in ("workload", "arm", "concurrency", "error_kind"))
@@ -139,7 +163,7 @@ def _arm_names(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _pairs(caption: str, values: Mapping[str, Any], words: Wording) -> Table:
-    rows = tuple((key, _short(value)) for key, value in _flat(values, "") if value is not None)
+    rows = tuple((key, _shown(key, value, words)) for key, value in _flat(values, "") if value is not None)
     return Table(caption, (words.text("table.name"), words.text("table.value")), (False, False), rows)
 
 
@@ -168,6 +192,31 @@ def _flags(command: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
         else:
             values.append(item)
     yield name, " ".join(values) or True
+
+
+def _status(status: Any, words: Wording) -> str | None:
+    if status is None:
+        return None
+    word, colon, why = str(status).partition(": ")  # "stopped: why", in the engine's own words
+    return f"{words.label('status', word)}{colon}{why}"
+
+
+def _ran(analysis: RunAnalysis, workload: Mapping[str, Any], words: Wording) -> dict[str, str]:
+    """Return what was really run of a workload: a limit on tasks, or a run cut short, leaves less than was planned."""
+    if analysis.tasks.is_empty():
+        return {}
+    own = analysis.tasks.filter((pl.col("workload") == workload.get("name")) & (pl.col("phase") == "counted"))
+    distinct = own["task_id"].n_unique() if own.height else 0
+    text = words.text("trust.ran", distinct=distinct, planned=workload.get("n_tasks"), n=own.height)
+    return {words.text("trust.ran_name"): text}
+
+
+def _shown(key: str, value: Any, words: Wording) -> str:
+    if isinstance(value, bool):
+        return words.text("yes" if value else "no")
+    if key.endswith("_bytes") and isinstance(value, int):
+        return f"{value / (1 << 30):.1f} GiB"
+    return _short(value)
 
 
 def _short(value: Any) -> str:

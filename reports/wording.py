@@ -29,6 +29,8 @@ _SHOWN_UNITS = {
 _TWO_DECIMALS = frozenset({"x", "tokens/round", "tokens/pass"})
 _MEASURED = frozenset({"s", "ms", "tokens/s", "tasks/h"})  # three figures even when they end in 0
 _LONGEST_TEXT = 160  # of a value from outside (an error message, a path) inside a sentence
+# columns whose values are words of this program, not of the user
+_CODED = frozenset({"side", "window", "status", "cache_policy", "error_kind", "reason"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Wording:
 
     def finding(self, finding: Finding) -> str:
         """Return what a finding means; a code without a text of its own is shown with its values."""
-        values = {name: _brief(value) for name, value in finding.values.items()}
+        values = {name: self._brief(name, value) for name, value in finding.values.items()}
         known = self.optional(f"finding.{finding.code}", **values)
         if known is not None:
             return known
@@ -71,13 +73,33 @@ class Wording:
             return self.text("all") if value is None else self.label(name, str(value))
         if isinstance(value, bool):
             return self.text("yes" if value else "no")
-        if name == "side" and value is not None:
-            return self.optional(f"side.{value}") or str(value)
+        if name in _CODED and value is not None:
+            return self.label(name, str(value))
         return number(value, COLUMNS[name].unit)
 
     def label(self, what: str, value: str) -> str:
-        """Return the word for a step kind or a language, the value itself where there is none."""
+        """Return the word for a value of a column (a step kind, a language, a status), the value itself where there is none."""
         return self.optional(f"{what}.{value}") or value
+
+    def unit(self, unit: str | None) -> str:
+        """Return the word for a unit, the unit itself where there is none."""
+        return self.optional(f"unit.{unit}") or unit or ""
+
+    def quantity(self, value: Any, unit: str | None) -> str:
+        """Return a value with its unit behind it, where the header cannot say it: "2.00 s", "1.52x", "97.9 %"."""
+        if is_unknown(value) or unit is None:
+            return number(value, unit)
+        shown = _SHOWN_UNITS.get(unit) or self.unit(unit)
+        return f"{number(value, unit)}{'' if unit == 'x' else ' '}{shown}"
+
+    def _brief(self, name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if name == "missing":  # "arm at load" of the findings, in a form that both languages share
+            value = re.sub(r" at (\d+)", r" @ \1", value)
+        word = self.optional(f"{name}.{value}") if name in (*_CODED, "kind", "language") else None
+        flat = word or " ".join(value.split())
+        return flat if len(flat) <= _LONGEST_TEXT else flat[: _LONGEST_TEXT - 1] + "…"
 
 
 @cache
@@ -127,11 +149,21 @@ def percent(share: float) -> str:
 
 
 def interval(estimate: Any, low: Any, high: Any, unit: str | None = None) -> str:
-    """Return an estimate with its interval in brackets, an end that is beyond what was measured left open ("[6–…]")."""
+    """Return an estimate with its interval in brackets: "9 [6–14]".
+
+    An end that is beyond what was measured is open ("[6–…]"); where there is no interval a dash says so ("9 [–]").
+    """
     if is_unknown(low) and is_unknown(high):
-        return number(estimate, unit)
+        return UNKNOWN if is_unknown(estimate) else f"{number(estimate, unit)} [{UNKNOWN}]"
     ends = ["…" if is_unknown(end) else number(end, unit) for end in (low, high)]
     return f"{number(estimate, unit)} [{'–'.join(ends)}]"
+
+
+def crossing(estimate: Any, low: Any, high: Any, ends: str | None) -> str:
+    """Return a break-even with its interval; ``ends`` is that of ``frames.BREAK_EVEN``, open at both ends it reads "4.2 […–…]"."""
+    if ends == "open_both" and not is_unknown(estimate):
+        return f"{number(estimate, 'tasks')} […–…]"
+    return interval(estimate, low, high, "tasks")
 
 
 def text_width(text: str) -> int:
@@ -148,13 +180,6 @@ def _flatten(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]
             yield from _flatten(item, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", re.sub(r"\s+", " ", str(item))
-
-
-def _brief(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    flat = " ".join(value.split())
-    return flat if len(flat) <= _LONGEST_TEXT else flat[: _LONGEST_TEXT - 1] + "…"
 
 
 def _plain(value: Any) -> str:

@@ -16,10 +16,12 @@ from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
 from reports.charts import BASELINE_COLOUR, COLOURS, Pen, primary_window
 from reports.page import glossary
+from reports.synthetic import marked
+from reports.tables import DISTINCT_TASKS, header
 from reports.verdict import last_line
 from reports.wording import Wording, text_width, wording
 
-MAX_STEPS = 50_000  # rows of the step sheet: about 15 s and 400 MB to write; steps.csv has all of them
+MAX_STEPS = 50_000  # rows of tasks or steps: about 15 s and 400 MB to write for steps; the CSV files have all of them
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
 # Text that looks like a formula, an address or a number stays text: it comes from engines and task files.
@@ -31,7 +33,9 @@ _OPTIONS = {
         "nan_inf_to_errors": True,
     }
 }
-_SHEETS = ("summary", "speed_up", "acceptance", "survival", "lossless", "cells", "steps")
+_SHEETS = (
+    "summary", "speed_up", "break_even", "acceptance", "survival", "lossless", "slo", "thresholds", "cells", "tasks", "steps",
+)  # fmt: skip
 FIRST_ROW = 2  # of the data: a title line and the headers stand above
 
 
@@ -49,8 +53,8 @@ class _Book:
         data.to_excel(self.writer, sheet_name=name, startrow=FIRST_ROW, header=False, index=False)
         sheet = self.writer.sheets[name]
         sheet.write_string(0, 0, title, self.bold)
-        for column, header in enumerate(headers):
-            sheet.write_string(1, column, header, self.head)
+        for column, heading in enumerate(headers):
+            sheet.write_string(1, column, heading, self.head)
         sheet.set_row(1, 32)
         sheet.freeze_panes(FIRST_ROW, 0)
         if len(data):
@@ -65,6 +69,7 @@ def write_workbook(analysis: RunAnalysis, path: Path, lang: str) -> Path:
         OSError: if the file cannot be written, for one because Excel has it open.
     """
     words = wording(lang)
+    analysis = marked(analysis, words.text("synthetic"))
     try:
         with pd.ExcelWriter(path, engine="xlsxwriter", engine_kwargs=_OPTIONS) as writer:
             book: Any = writer.book
@@ -93,19 +98,19 @@ def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
     if key == "speed_up":
         frame = _by_window(frame)
     title = last_line(analysis, words.lang) if key == "summary" else words.text(f"workbook.{key}")
-    if key == "steps" and frame.height > MAX_STEPS:
-        title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height)
+    if key in ("tasks", "steps") and frame.height > MAX_STEPS:
+        title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height, file=f"{key}.csv")
         frame = frame.head(MAX_STEPS)
-    headers = [words.header(name) for name in frame.columns]
+    headers = [header(name, words, key in DISTINCT_TASKS) for name in frame.columns]
     sheet = pages.sheet(key, title, headers, as_pandas(frame))
     book = pages.writer.book
     formats = {code: book.add_format({"num_format": code}) for code in {*_FORMATS.values(), "#,##0", "0.00"}}
-    for column, (name, header) in enumerate(zip(frame.columns, headers, strict=True)):
+    for column, (name, heading) in enumerate(zip(frame.columns, headers, strict=True)):
         unit = COLUMNS[name].unit
         code = _FORMATS.get(unit or "") or (
             "0.00" if frame.schema[name].is_float() else "#,##0" if frame.schema[name].is_integer() else None
         )
-        sheet.set_column(column, column, _width(frame[name], header), formats[code] if code else None)
+        sheet.set_column(column, column, _width(frame[name], heading), formats[code] if code else None)
 
 
 def as_pandas(frame: pl.DataFrame) -> pd.DataFrame:

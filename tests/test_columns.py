@@ -6,6 +6,7 @@ import pytest
 
 from harness.analysis import frames
 from harness.columns import COLUMNS, Column
+from reports.tables import FINDINGS, VERDICTS
 
 FRAMES = (
     "STEPS",
@@ -23,8 +24,8 @@ FRAMES = (
 
 
 def test_every_column_of_every_frame_is_in_the_vocabulary_and_nothing_else_is() -> None:
-    """The vocabulary and the frames name the same columns."""
-    used = {name for frame in FRAMES for name in getattr(frames, frame)}
+    """The vocabulary, the frames and the two files beside them name the same columns."""
+    used = {name for frame in FRAMES for name in getattr(frames, frame)} | set(FINDINGS) | set(VERDICTS)
     assert set(COLUMNS) == used
 
 
@@ -68,3 +69,9 @@ def test_the_bonus_token_is_said_to_be_in_the_acceptance_length_and_not_in_the_r
     assert "bonus token left out" in COLUMNS["acceptance_rate"].definition["en"]
     assert "보너스 토큰을 포함" in COLUMNS["acceptance_length"].definition["ko"]
     assert "보너스 제외" in COLUMNS["acceptance_rate"].definition["ko"]
+
+
+def test_an_empty_end_of_a_break_even_is_told_from_an_unknown_one() -> None:
+    """Only a break-even can lie beyond what was measured."""
+    assert "beyond the measured range" in COLUMNS["break_even_low"].definition["en"]
+    assert "beyond the measured range" not in COLUMNS["speed_up_low"].definition["en"]

@@ -49,18 +49,19 @@ def _grams(text: str) -> set[str]:
     return {text[index : index + GRAM] for index in range(len(text) - GRAM + 1)}
 
 
-def prompts(plans: Iterable[WorkloadPlan]) -> tuple[dict[StepKey, str], dict[str, str]]:
+def prompts(plans: Iterable[WorkloadPlan], folder: Path) -> tuple[dict[StepKey, str], dict[str, str]]:
     """Return the own messages of each step (workload, task, step index), read from the task files of the run, and what is missing.
 
-    A run folder keeps no prompts, and the files are looked for where the run found them, from the working directory of today. A
-    workload whose files are gone or differ by now has no prompts (no guess from other input); the second mapping says why:
+    A run folder keeps no prompts; the files are looked for where they lay from the run's folder. A workload whose files are gone or
+    differ by now has no prompts (no guess from other input); the second mapping says why:
     ``task_files_missing`` or ``task_files_changed``.
     """
     found: dict[StepKey, str] = {}
     unread: dict[str, str] = {}
     for plan in plans:
         try:
-            tasks = {task.id: task for task in load(Path(plan.path)).tasks}
+            path = Path(plan.path) if plan.path_from_run is None else folder / plan.path_from_run
+            tasks = {task.id: task for task in load(path).tasks}
         except WorkloadError:
             unread[plan.name] = "task_files_missing"
             continue

@@ -22,6 +22,7 @@ class WorkloadPlan:
 
     name: str
     path: str
+    path_from_run: str | None
     tasks_sha256: str
     task_ids: tuple[str, ...]
     methods: Mapping[str, str]
@@ -67,6 +68,7 @@ def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
     return WorkloadPlan(
         name=item["name"],
         path=item["path"],
+        path_from_run=item.get("path_from_run"),
         tasks_sha256=item["tasks_sha256"],
         task_ids=tuple(item.get("task_ids", ())),
         methods={arm["name"]: arm["method"] for arm in item["arms"]},

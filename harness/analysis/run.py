@@ -51,7 +51,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     cells = add_figures(cell_rows, steps, tasks)
 
     compared = compare(steps, plans, tokens)
-    known_prompts, unread = prompts(plans)
+    known_prompts, unread = prompts(plans, folder.path)
     steps = add_text_traits(steps, texts, known_prompts)
     steps = steps.join(
         compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"

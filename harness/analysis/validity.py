@@ -17,6 +17,7 @@ from harness.analysis.steps import FAILED, counted
 FEW_TASKS = 10  # below this many distinct tasks a percentile interval of a bootstrap is too narrow to be trusted
 LATE_MS = 50.0  # requests that leave later than this were held up by the client, not by a timer
 SHORT_WINDOW = 0.3  # of the cell: below, the "steady" figures describe little of what ran
+GAP_MIN = 10.0  # between cells that are compared: a pause (a resumed run) in which the machine may have become another one
 DRIFT = 1.3  # machines drift by up to ±30 % between runs minutes apart; beyond that repeats are not repeats
 CUT_SHARE = 0.2  # of steps ended by max_tokens: above, task times are those of the limit, not of the model
 ODD_TEXT_SHARE = 0.1  # of steps with loops, copies or another language: one in ten moves a mean visibly
@@ -39,6 +40,8 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "steady_window_short": ("n_cells", "concurrency", "share"),
     "few_tasks": ("n_tasks",),
     "repeats_drift": ("concurrency", "ratio"),
+    "cells_far_apart": ("concurrency", "gap_min"),
+    "server_not_drained": ("concurrency", "n_cells"),
     "drift_not_cancelled": ("repeats",),
     "counters_mismatch": (
         "concurrency",
@@ -94,9 +97,24 @@ def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
             missing = ", ".join(_missing(own, plan))
             counts = (planned, done, failed, planned - done - failed)
             yield finding("cells_unfinished", "warning", plan.name, None, *counts, missing)
+    yield from _of_neighbours(cells.filter(pl.col("status") == "done"))
     foreign = int((cells["status"] == "foreign").sum())
     if foreign:
         yield finding("cells_foreign", "warning", None, None, foreign)
+
+
+def _of_neighbours(done: pl.DataFrame) -> Iterator[Finding]:
+    """Whether cells that are compared ran next to each other, and none into the work that another had left behind."""
+    begin = pl.col("started_at").str.to_datetime(time_zone="UTC", strict=False)
+    end = begin + pl.duration(nanoseconds=pl.col("end_ns") - pl.col("start_ns"))
+    gap = (begin - end.shift(1).over("workload", "concurrency", order_by="order")).dt.total_seconds() / 60
+    apart = done.sort("order").with_columns(gap=gap).filter(pl.col("gap") > GAP_MIN)
+    worst = apart.group_by("workload", "concurrency").agg(pl.col("gap").max()).sort("workload", "concurrency")
+    for workload, load, minutes in worst.iter_rows():
+        yield finding("cells_far_apart", "warning", workload, None, load, minutes)
+    busy = done.filter(~pl.col("drained")).group_by("workload", "arm", maintain_order=True)
+    for (workload, arm), part in busy:
+        yield finding("server_not_drained", "warning", workload, arm, _loads(part), len(part))
 
 
 def _missing(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[str]:

@@ -162,6 +162,26 @@ def test_requests_that_were_held_back_are_not_late(tmp_path: Path) -> None:
     assert "requests_late" not in found(tmp_path, late_records(), engine={"max_requests_per_s": 5.0})
 
 
+@pytest.mark.parametrize(("later", "expected"), [("10:08:00", False), ("10:31:00", True)])
+def test_cells_of_one_load_that_ran_far_apart(tmp_path: Path, later: str, expected: bool) -> None:
+    """A cell of one minute at ten o'clock and its counterpart seven minutes after it are neighbours, half an hour after it not."""
+    times = {"start_ns": 0, "end_ns": 60_000_000_000}
+    cells = [
+        cell(cell_key(BASELINE), started_at="2026-11-29T10:00:00+00:00", order=0, **times),
+        cell(cell_key(), started_at=f"2026-11-29T{later}+00:00", order=1, **times),
+    ]
+    finding = found(tmp_path, both(), cells).get("cells_far_apart")
+    assert (finding is not None) == expected
+    if finding is not None:
+        assert finding.values == {"concurrency": 1, "gap_min": 30.0}
+
+
+def test_a_server_still_busy_after_its_cell(tmp_path: Path) -> None:
+    """Work left over when the next cell begins is told with the loads it happened at."""
+    cells = [cell(cell_key(BASELINE), drained=True), cell(cell_key(), drained=False)]
+    assert found(tmp_path, both(), cells)["server_not_drained"].values["n_cells"] == 1
+
+
 def test_few_tasks(tmp_path: Path) -> None:
     """Nine distinct tasks are too few for a trustworthy interval."""
     assert found(tmp_path, both([100] * 9))["few_tasks"].values == {"n_tasks": 9}

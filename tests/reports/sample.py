@@ -54,35 +54,8 @@ def small() -> RunAnalysis:
         speed_up=frame(frames.SPEED_UP, _speed_up()),
         break_even=frame(frames.BREAK_EVEN, _break_even()),
         lossless=frame(frames.LOSSLESS, _lossless()),
-        slo=frame(
-            frames.SLO,
-            [
-                {
-                    "workload": "coding-en",
-                    "arm": arm,
-                    "concurrency": 4,
-                    "objective": "ttft_p90",
-                    "limit": 2.0,
-                    "observed": 1.4,
-                    "n": 48,
-                    "attained_share": 0.979,
-                    "met": True,
-                }
-                for arm in ARMS
-            ],
-        ),
-        thresholds=frame(
-            frames.THRESHOLDS,
-            [
-                {
-                    "workload": "coding-en",
-                    "arm": "ngram-map-k",
-                    "threshold": "speed_up at 4 > 1.2",
-                    "observed": 1.52,
-                    "met": True,
-                }
-            ],
-        ),
+        slo=frame(frames.SLO, _slo()),
+        thresholds=frame(frames.THRESHOLDS, [THRESHOLD]),
         findings=(
             Finding(
                 "output_language_mismatch",
@@ -110,7 +83,14 @@ def with_failures() -> RunAnalysis:
         pl.when(pl.col("arm") != "ngram-mod").then(pl.col(name)).alias(name)
         for name in ("acceptance_length", "tokens_per_pass")
     )
-    values = {"n_failed": 4, "n_steps": 12, "share": 1 / 3, "error_kind": "http_status", "example": text}
+    values = {
+        "concurrency": 1,
+        "n_failed": 4,
+        "n_steps": 12,
+        "share": 1 / 3,
+        "error_kind": "http_status",
+        "example": text,
+    }
     failed = Finding("steps_failed", "warning", "office-ko", "ngram-map-k", values)
     strange = Finding("never_heard_of", "invalid", "office-ko", "ngram-map-k", {"what": "<b>x</b>", "limits": [1, 2]})
     return replace(run, steps=steps, acceptance=acceptance, findings=(strange, failed, *run.findings))
@@ -127,7 +107,13 @@ def one_cell() -> RunAnalysis:
         cells=run.cells.filter(only).head(1),
         summary=run.summary.filter(only),
         findings=(
-            Finding("cells_unfinished", "warning", "office-ko", None, {"n_planned": 18, "n_done": 1, "n_failed": 0}),
+            Finding(
+                "cells_unfinished",
+                "warning",
+                "office-ko",
+                None,
+                {"n_planned": 18, "n_done": 1, "n_failed": 0, "n_unfinished": 17, "missing": "ngram-mod at 4"},
+            ),
         ),
     )
 
@@ -202,8 +188,21 @@ FRAMES = {
 POOLED = Verdict(
     workload=None, arm="ngram-map-k", side="crossed", break_even=9.0, break_even_low=6.0, break_even_high=14.0,
     lowest_concurrency=1, highest_concurrency=16, speed_up_first=(1.42, 1.31, 1.55), speed_up_last=(0.84, 0.78, 0.91),
-    identical_share=0.98, acceptance_length=2.31,
+    identical_share=0.98, acceptance_length=2.31, n_tasks=12, consistent=True,
 )  # fmt: skip
+
+
+THRESHOLD = {
+    "workload": "coding-en", "arm": "ngram-map-k", "threshold": "speed_up{concurrency=4} > 1.2", "observed": 1.52, "met": True,
+}  # fmt: skip
+
+
+def _slo() -> list[dict[str, Any]]:
+    return [
+        {"workload": "coding-en", "arm": arm, "concurrency": 4, "objective": "ttft_p90", "limit": 2.0, "observed": 1.4, "n": 48,
+         "attained_share": 0.979, "met": True}
+        for arm in ARMS
+    ]  # fmt: skip
 
 
 def _verdicts() -> list[Verdict]:
@@ -240,7 +239,13 @@ def _speed_up() -> list[dict[str, Any]]:
 def _break_even() -> list[dict[str, Any]]:
     place = {"lowest_concurrency": 1, "highest_concurrency": 16, "n_tasks": 12}
     names = ("workload", "arm", "break_even", "break_even_low", "break_even_high", "side")
-    return [{name: getattr(item, name) for name in names} | place for item in _verdicts()]
+    return [{name: getattr(item, name) for name in names} | place | {"interval": _ends(item)} for item in _verdicts()]
+
+
+def _ends(item: Verdict) -> str:
+    if item.break_even_low is None:
+        return "open_both" if item.break_even_high is None else "open_low"
+    return "open_high" if item.break_even_high is None else "both"
 
 
 def _summary() -> list[dict[str, Any]]:
@@ -296,39 +301,17 @@ def _summary() -> list[dict[str, Any]]:
 
 
 def _acceptance() -> list[dict[str, Any]]:
-    rows = []
-    for workload in WORKLOADS:
-        for arm in ARMS[1:]:
-            for index, (kind, language) in enumerate(STEPS_OF[workload]):
-                for load in (None, *LOADS):
-                    row: dict[str, Any] = {
-                        "workload": workload,
-                        "arm": arm,
-                        "concurrency": load,
-                        "kind": kind,
-                        "language": language,
-                        "n_steps": 24,
-                    }
-                    row |= {
-                        "n_steps_with_rounds": 20,
-                        "num_drafts": 120 + index,
-                        "num_draft_tokens": 600,
-                        "num_accepted_tokens": 150,
-                    }
-                    row |= {
-                        "acceptance_length": 2.2 + 0.5 * index,
-                        "acceptance_length_macro": 2.1,
-                        "acceptance_rate": 0.25,
-                    }
-                    row |= {
-                        "tokens_per_pass": 1.4 + 0.3 * index,
-                        "output_tokens": 1900,
-                        "ttft_p50_s": 0.3,
-                        "tpot_p50_ms": 20.0,
-                    }
-                    row |= {"step_latency_p50_s": 1.9, "repetitive_share": 0.1, "identical_share": 0.98}
-                    rows.append(row)
-    return rows
+    return [
+        {"workload": workload, "arm": arm, "concurrency": load, "kind": kind, "language": language, "n_steps": 24,
+         "n_steps_with_rounds": 20, "num_drafts": 120 + index, "num_accepted_in_rounds": 145, "num_draft_tokens": 600,
+         "num_accepted_tokens": 150, "acceptance_length": 2.2 + 0.5 * index, "acceptance_length_macro": 2.1, "acceptance_rate": 0.25,
+         "tokens_per_pass": 1.4 + 0.3 * index, "output_tokens": 1900, "ttft_p50_s": 0.3, "tpot_p50_ms": 20.0,
+         "step_latency_p50_s": 1.9, "repetitive_share": 0.1, "identical_share": 0.98}
+        for workload in WORKLOADS
+        for arm in ARMS[1:]
+        for index, (kind, language) in enumerate(STEPS_OF[workload])
+        for load in (None, *LOADS)
+    ]  # fmt: skip
 
 
 def _survival() -> list[dict[str, Any]]:
@@ -351,7 +334,7 @@ def _lossless() -> list[dict[str, Any]]:
 
 def _cells() -> list[dict[str, Any]]:
     keys = [
-        (workload, arm, load, repeat) for workload in WORKLOADS for load in LOADS for repeat in (0, 1) for arm in ARMS
+        (workload, arm, load, repeat) for workload in WORKLOADS for load in LOADS for repeat in (1, 2) for arm in ARMS
     ]
     return [
         dict(zip(frames.CELL, key, strict=True))
@@ -378,7 +361,7 @@ def _cells() -> list[dict[str, Any]]:
 
 def _steps() -> list[dict[str, Any]]:
     return [
-        dict(zip(frames.CELL, (workload, arm, 1, 0), strict=True))
+        dict(zip(frames.CELL, (workload, arm, 1, 1), strict=True))
         | {
             "attempt": 1,
             "phase": "counted",

@@ -122,6 +122,36 @@ def test_without_a_steady_window_the_whole_cell_is_drawn() -> None:
     assert set(charts.primary_window(frame.filter(pl.col("window") == "whole"))["window"]) == {"whole"}
 
 
+def test_an_arm_without_a_steady_window_does_not_change_the_others() -> None:
+    """Each arm on each workload is shown from its own best window."""
+    frame = sample.small().speed_up
+    short = (pl.col("workload") == "office-ko") & (pl.col("arm") == "ngram-mod")
+    main = charts.primary_window(frame.filter(~short | (pl.col("window") == "whole")))
+    windows = {(row["workload"], row["arm"]): row["window"] for row in main.iter_rows(named=True)}
+    assert windows.pop(("office-ko", "ngram-mod")) == "whole"
+    assert set(windows.values()) == {"steady"}
+    assert main.height == 12
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends", "bar"),
+    [
+        (6.0, 14.0, "both", (6.0, 14.0)),
+        (None, 14.0, "open_low", (1, 14.0)),
+        (6.0, None, "open_high", (6.0, 16)),
+        (None, None, "open_both", (1, 16)),
+        (None, None, "none", None),
+    ],
+)
+def test_the_bar_of_an_open_break_even_goes_to_the_edge(
+    low: float | None, high: float | None, ends: str, bar: tuple[float, float] | None
+) -> None:
+    """The least certain crossing has the longest bar, not the shortest; without an interval there is none."""
+    row = {"break_even_low": low, "break_even_high": high, "interval": ends}
+    found = charts.reach(row | {"lowest_concurrency": 1, "highest_concurrency": 16})
+    assert (None if found is None else (found["from"], found["to"])) == bar
+
+
 def test_a_hostile_arm_name_is_only_text() -> None:
     """Markup in a name neither runs nor breaks the drawing."""
     run = sample.small()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import polars as pl
 import pytest
 
+from harness.analysis import frames
+from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
-from reports.page import render, sections
-from reports.trust import not_measured, rerun, settings
+from reports.page import Section, render, sections
+from reports.trust import errors, not_measured, rerun, settings, started, tables
 from reports.wording import LANGUAGES, wording
 from tests.reports import sample
 
@@ -141,7 +145,7 @@ def test_wide_tables_scroll_in_their_own_box_and_print_whole(pages: dict[tuple[s
 
 def test_settings_of_the_arms_are_told_apart_from_common_ones() -> None:
     """What differs between arms stands side by side; what does not is listed once."""
-    differing, same = settings(sample.manifest())
+    differing, same = settings(sample.manifest(), wording("en"))
     assert ("flags.spec_type", "–", "ngram-map-k", "ngram-mod") in differing
     assert same["flags.threads"] == "1"
     assert not {row[0] for row in differing} & set(same)
@@ -153,9 +157,9 @@ def test_flags_given_as_a_command_line_are_compared_one_by_one() -> None:
         "a": {"command": ["server", "--threads", "1", "--mlock"]},
         "b": {"command": ["server", "--threads", "2", "--mlock"]},
     }
-    differing, same = settings({"engine": {"arms": arms}})
+    differing, same = settings({"engine": {"arms": arms}}, wording("en"))
     assert differing == [("--threads", "1", "2")]
-    assert same == {"command": "server", "--mlock": "True"}
+    assert same == {"command": "server", "--mlock": "yes"}
 
 
 def test_the_command_to_run_again_is_quoted_for_a_shell() -> None:
@@ -169,3 +173,79 @@ def test_what_was_not_measured_names_the_arms() -> None:
     found = " ".join(not_measured(sample.with_failures(), wording("en")))
     assert "Acceptance of ngram-mod: the engine does not tell it." in found
     assert "Concurrencies outside 1–16" in found
+
+
+@pytest.mark.parametrize("given", [["--out", "runs/a"], ["--out=runs/a"], ["--ou", "runs/a"]])
+def test_a_run_is_started_again_in_a_folder_of_its_own(given: list[str]) -> None:
+    """The old folder holds the old run, and a second run there is refused."""
+    assert rerun({"argv": ["run", "a.yaml", *given, "--quick"]}) == "harness run a.yaml --quick"
+
+
+def test_the_tail_that_is_cut_off_on_purpose_is_no_error() -> None:
+    """One failed step and one cancelled cool-down step are one error."""
+    run = sample.small()
+    steps = run.steps.head(2).with_columns(
+        phase=pl.Series(["counted", "cool_down"]),
+        error_kind=pl.Series(["timeout", "cancelled"]),
+        error_message=pl.Series(["no answer", "cut off"]),
+    )
+    rows = errors(replace(run, steps=steps), wording("en")).rows
+    assert [(row[3], row[4]) for row in rows] == [("timeout", "1")]
+
+
+def test_what_ran_stands_beside_what_was_planned() -> None:
+    """Two runs of one task, of twelve planned."""
+    run = sample.small()
+    one = {"workload": "office-ko", "arm": "baseline", "phase": "counted", "task_id": "t1"}
+    ran = replace(run, tasks=sample.frame(frames.TASKS, [one | {"repeat": 1}, one | {"repeat": 2}]))
+    rows = [row for item in tables(ran, wording("en")) for row in item.rows]
+    assert ("counted", "1 of 12 tasks, 2 runs of tasks") in rows
+
+
+def test_machine_and_times_are_written_for_people() -> None:
+    """Bytes have a unit, a time has no T and no offset, yes is a word."""
+    rows = [row for item in tables(sample.small(), wording("ko")) for row in item.rows]
+    assert ("memory_bytes", "8.0 GiB") in rows
+    assert ("상태", "완료") in rows
+    assert started({"created": "2026-11-29T18:30:00+09:00"}) == "2026-11-29 09:30 UTC"
+    assert not any("True" in cell or "False" in cell for row in rows for cell in row)
+
+
+def parts(run: RunAnalysis) -> dict[str, Section]:
+    """Return the parts of a page by name."""
+    return {section.id: section for section in sections(run, wording("en"))}
+
+
+def test_acceptance_on_odd_text_is_marked_in_its_row() -> None:
+    """Korean outputs of one arm on one workload are in another language; the rest is not marked."""
+    shown = parts(sample.small())["acceptance"].tables[0]
+    assert shown.headers[-1] == "Caution"
+    marked = {row[:3] for row in shown.rows if row[-1]}
+    assert marked == {("office-ko", "ngram-map-k", "Korean")}
+    assert {row[-1] for row in shown.rows} == {"", "⚠ another language"}
+
+
+def test_the_printed_acceptance_length_can_be_checked_against_its_columns() -> None:
+    """Accepted tokens of known rounds and the number of such steps stand beside the rounds."""
+    headers = parts(sample.small())["acceptance"].tables[0].headers
+    assert {"Steps with known rounds", "Rounds", "Accepted in known rounds"} <= set(headers)
+
+
+def test_times_are_told_by_step_kind_and_language() -> None:
+    """One row a kind and language, all loads together."""
+    shown = parts(sample.small())["task-time"].tables[2]
+    assert shown.headers[-3:] == ("TTFT p50 (s)", "TPOT p50 (ms)", "Step latency p50 (s)")
+    assert ("office-ko", "ngram-mod", "Korean", "tool call", "24", "0.300", "20.0", "1.90") in shown.rows
+
+
+def test_runs_of_tasks_and_distinct_tasks_have_two_headers() -> None:
+    """A reader who compares the two tables sees why the counts differ."""
+    found = parts(sample.small())
+    assert "Task runs" in found["task-time"].tables[0].headers
+    assert "Distinct tasks" in found["speed-up"].tables[0].headers
+
+
+def test_cells_and_rounds_are_explained(pages: dict[tuple[str, str], str]) -> None:
+    """Words that the definitions use and that are no columns."""
+    assert "the unit of measurement" in pages["small", "en"]
+    assert "측정의 단위" in pages["small", "ko"]

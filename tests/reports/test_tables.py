@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis import frames
 from harness.analysis.frames import Finding
-from reports.tables import CSV_FRAMES, console, guarded, table, write_csv
+from reports.tables import CSV_FRAMES, FINDINGS, VERDICTS, break_even, console, guarded, table, write_csv
 from reports.verdict import last_line
 from reports.wording import LANGUAGES, UNKNOWN, text_width, wording
 from tests.reports import sample
@@ -45,7 +45,7 @@ def test_the_console_leaves_the_verdict_to_the_last_line() -> None:
     run = sample.small()
     text = console(run, "en")
     assert last_line(run, "en") not in text
-    assert "  ngram-mod: never shown to be faster" in text
+    assert "  ngram-mod (2 workloads pooled, by workload 0.93–1.31x at concurrency 1) finishes tasks 0.97 times" in text
 
 
 def test_a_finding_of_many_arms_is_said_once_and_a_flood_is_cut() -> None:
@@ -84,8 +84,8 @@ def test_every_frame_is_a_csv_with_its_machine_names(make: object, tmp_path: Pat
     """One header line, as many rows as the frame, also when there are none."""
     run = make()  # type: ignore[operator]
     paths = write_csv(run, tmp_path)
-    assert [path.stem for path in paths] == list(CSV_FRAMES)
-    for path in paths:
+    assert [path.stem for path in paths] == [*CSV_FRAMES, "findings", "verdicts"]
+    for path in paths[: len(CSV_FRAMES)]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             header, *rows = list(csv.reader(stream))
         assert tuple(header) == getattr(frames, path.stem.upper())
@@ -117,3 +117,51 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(start: str) -> Non
         "task_id": [f"'{start}1+1", "a=b", None],
         "late_ms": [-1.0, 2.0, None],
     }
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_a_row_that_pools_says_so(tmp_path: Path) -> None:
+    """Empty means unknown; a pooled concurrency is not."""
+    write_csv(sample.small(), tmp_path)
+    assert {row["concurrency"] for row in read(tmp_path / "acceptance.csv")} == {"(all)", "1", "4", "16"}
+    assert {row["kind"] for row in read(tmp_path / "survival.csv")} == {"(all)"}
+    assert read(tmp_path / "break_even.csv")[0]["workload"] == "(all)"
+
+
+def test_findings_and_verdicts_are_files_too(tmp_path: Path) -> None:
+    """A program learns how certain a figure is without reading the page."""
+    write_csv(sample.small(), tmp_path)
+    first, *others = read(tmp_path / "findings.csv")
+    assert tuple(first) == FINDINGS
+    assert (first["severity"], first["code"]) == ("warning", "output_language_mismatch")
+    assert first["values"] == '{"language": "ko", "share": 0.62, "n_steps": 144}'
+    assert others[0]["arm"] == "(all)"
+    pooled = read(tmp_path / "verdicts.csv")[0]
+    assert tuple(pooled) == VERDICTS
+    assert (pooled["workload"], pooled["certainty"], pooled["n_tasks"], pooled["consistent"]) == (
+        "(all)",
+        "limited",
+        "12",
+        "true",
+    )
+    assert (pooled["speed_up_first"], pooled["speed_up_first_low"], pooled["unmeasured"]) == ("1.42", "1.31", "")
+
+
+def test_an_open_break_even_is_shown_open_and_its_side_as_an_estimate() -> None:
+    """The widest interval does not look like the surest figure, and a side without bounds is not stated."""
+    run = sample.small()
+    names = ("workload", "arm", "break_even", "side", "n_tasks")
+    wide = run.break_even.with_columns(
+        break_even_low=pl.lit(None, pl.Float64), break_even_high=pl.lit(None, pl.Float64), interval=pl.lit("open_both")
+    )
+    shown = break_even(replace(run, break_even=wide), names, wording("en"), "")
+    assert shown.headers[-1] == "Distinct tasks"
+    assert shown.rows[0] == ("all", "ngram-map-k", "9 […–…]", "break-even inside the range", "12")
+    assert shown.rows[5][2:4] == ("13 […–…]", "estimate crosses 1 (not confirmed)")
+    none = break_even(replace(run, break_even=wide.with_columns(interval=pl.lit("none"))), names, wording("en"), "")
+    assert none.rows[0][2] == "9 [–]"

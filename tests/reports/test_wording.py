@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.frames import Finding
 from harness.analysis.validity import CODES
 from harness.errors import UsageError
-from reports.wording import LANGUAGES, UNKNOWN, interval, number, percent, wording
+from reports.wording import LANGUAGES, UNKNOWN, crossing, interval, number, percent, wording
 
 
 def places(text: str) -> set[str]:
@@ -62,11 +62,18 @@ def test_a_finding_without_a_value_reads_as_unknown() -> None:
 
 def test_a_long_message_inside_a_finding_is_cut_to_one_line() -> None:
     """An engine's stack trace does not fill the page."""
-    values = {"n_failed": 1, "n_steps": 2, "share": 0.5, "error_kind": "protocol", "example": "a\nb" * 500}
+    values = {
+        "concurrency": 1,
+        "n_failed": 1,
+        "n_steps": 2,
+        "share": 0.5,
+        "error_kind": "protocol",
+        "example": "a\nb" * 500,
+    }
     text = wording("en").finding(Finding("steps_failed", "warning", None, None, values))
     assert "\n" not in text
     assert text.endswith("…")
-    assert len(text) < 320
+    assert len(text) < 360
 
 
 def test_another_language_is_refused_with_the_known_ones() -> None:
@@ -115,4 +122,53 @@ def test_an_open_end_of_an_interval_is_shown_open() -> None:
     assert interval(9.0, 6.0, 14.0, "tasks") == "9 [6–14]"
     assert interval(9.0, 6.0, None, "tasks") == "9 [6–…]"
     assert interval(None, None, 5.0, "tasks") == "– […–5]"
-    assert interval(9.0, None, None, "tasks") == "9"
+    assert interval(9.0, None, None, "tasks") == "9 [–]"
+    assert interval(None, None, None, "tasks") == "–"
+
+
+def test_no_interval_is_told_from_one_that_reaches_beyond_the_range() -> None:
+    """Both have no ends to print."""
+    assert crossing(4.2, None, None, "open_both") == "4.2 […–…]"
+    assert crossing(4.2, None, None, "none") == "4.2 [–]"
+    assert crossing(4.2, None, 9.0, "open_low") == "4.2 […–9]"
+    assert crossing(None, None, None, "open_both") == "–"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ko", "en"),
+    [
+        ("status", "done", "완료", "done"),
+        ("window", "whole", "셀 전체", "whole cell"),
+        ("error_kind", "cancelled", "취소됨", "cancelled"),
+        ("cache_policy", "salt", "솔트로 분리", "salt"),
+        ("reason", "no_baseline", "기준 구성이 없음", "there is no baseline"),
+        ("status", "a new one", "a new one", "a new one"),
+    ],
+)
+def test_words_of_the_program_are_translated(name: str, value: str, ko: str, en: str) -> None:
+    """A machine name is for files; people read words, and a name of a newer version as it is."""
+    assert (wording("ko").figure(name, value), wording("en").figure(name, value)) == (ko, en)
+
+
+def test_a_finding_speaks_of_languages_and_reasons_by_name() -> None:
+    """No code of the program inside a sentence."""
+    odd = Finding("prompt_echo", "warning", None, None, {"language": "code", "share": 0.5, "n_steps": 8})
+    assert wording("ko").finding(odd).startswith("코드 출력 8개 중 50.0 %가 프롬프트를 베낀다.")
+    late = Finding("threshold_not_evaluated", "warning", None, None, {"threshold": "x > 1", "reason": "no_values"})
+    assert wording("en").finding(late) == "The threshold x > 1 could not be evaluated: a planned load has no value."
+
+
+def test_a_missing_cell_is_named_with_its_load() -> None:
+    """The form is the same in both languages."""
+    values = {"n_planned": 4, "n_done": 3, "n_failed": 1, "n_unfinished": 0, "missing": "ngram at 16"}
+    lost = Finding("cells_unfinished", "warning", "office-ko", None, values)
+    assert all("ngram @ 16." in wording(lang).finding(lost) for lang in LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(2.0, "s", "2.00 s"), (80.0, "ms", "80.0 ms"), (1.52, "x", "1.52x"), (0.979, "share", "97.9 %"), (None, "s", "–")],
+)
+def test_a_quantity_carries_its_unit(value: float | None, unit: str, shown: str) -> None:
+    """Where rows of one column have different units, each says its own."""
+    assert wording("en").quantity(value, unit) == shown

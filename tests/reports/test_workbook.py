@@ -24,8 +24,10 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> openpyxl.Workbook:
 
 
 def test_the_sheets_are_named_in_the_language_of_the_report(book: openpyxl.Workbook) -> None:
-    """Nine sheets, summary first."""
-    assert book.sheetnames == ["요약", "속도 향상", "수락", "생존율", "무손실", "셀", "단계", "타당성", "용어"]
+    """One sheet a frame, summary first."""
+    assert book.sheetnames == [
+        "요약", "속도 향상", "손익분기", "수락", "생존율", "무손실", "SLO", "합격 기준", "셀", "작업", "단계", "타당성", "용어",
+    ]  # fmt: skip
 
 
 def test_headers_carry_units_and_stay_in_sight(book: openpyxl.Workbook) -> None:
@@ -42,7 +44,7 @@ def test_figures_are_numbers_and_unknown_is_empty(book: openpyxl.Workbook) -> No
     names = [cell.value for cell in sheet[2]]
     first = dict(zip(names, [cell.value for cell in sheet[3]], strict=True))
     assert first["구성"] == "baseline"
-    assert first["작업 수"] == 12
+    assert first["작업 실행 수"] == 12
     assert first["수락 길이"] is None
     share = sheet.cell(6, names.index("동일 출력 비율 (%)") + 1)
     assert (share.value, share.number_format) == (0.98, "0.0%")
@@ -86,7 +88,7 @@ def test_a_run_with_next_to_nothing_still_makes_every_file(make: object, tmp_pat
     paths = write_all(make(), tmp_path / "new" / "run", "ko")  # type: ignore[operator]
     assert paths.html.stat().st_size > 0
     assert paths.workbook.stat().st_size > 0
-    assert len(paths.csv) == 11
+    assert len(paths.csv) == 13
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -107,5 +109,11 @@ def test_a_step_sheet_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     """The first rows and the count of all, with the place where the rest is."""
     monkeypatch.setattr("reports.workbook.MAX_STEPS", 4)
     sheet = openpyxl.load_workbook(write_workbook(sample.small(), tmp_path / "report.xlsx", "en"))["Steps"]
-    assert sheet["A1"].value == "Only the first 4 of 15 steps; all of them are in steps.csv."
+    assert sheet["A1"].value == "Only the first 4 of 15 rows; all of them are in steps.csv."
     assert sheet.max_row == 6
+
+
+def test_tasks_behind_a_speed_up_are_headed_as_distinct(book: openpyxl.Workbook) -> None:
+    """Runs of tasks and tasks are two counts."""
+    assert "서로 다른 작업" in [cell.value for cell in book["속도 향상"][2]]
+    assert "작업 실행 수" in [cell.value for cell in book["셀"][2]]
