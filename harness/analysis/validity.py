@@ -17,11 +17,14 @@ from harness.analysis.steps import FAILED, counted
 FEW_TASKS = 10  # below this many distinct tasks a percentile interval of a bootstrap is too narrow to be trusted
 LATE_MS = 50.0  # requests that leave later than this were held up by the client, not by a timer
 SHORT_WINDOW = 0.3  # of the cell: below, the "steady" figures describe little of what ran
-GAP_MIN = 10.0  # between cells that are compared: a pause (a resumed run) in which the machine may have become another one
+GAP_MIN = (
+    10.0  # between cells that are compared: a pause (a resumed run) in which the machine may have become another one
+)
 DRIFT = 1.3  # machines drift by up to ±30 % between runs minutes apart; beyond that repeats are not repeats
 CUT_SHARE = 0.2  # of steps ended by max_tokens: above, task times are those of the limit, not of the model
 ODD_TEXT_SHARE = 0.1  # of steps with loops, copies or another language: one in ten moves a mean visibly
 SPOILT_SHARE = 0.5  # of steps of a load that failed, or of a language that hold odd text: figures of the rest are not those of the workload
+MAIN_LANGUAGE = 0.2  # of an arm's texts: a language with less cannot spoil the figures of the whole arm
 CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
 
 CODES: Mapping[str, tuple[str, ...]] = {
@@ -241,8 +244,9 @@ def _cache_gap(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[Finding]:
 def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the model wrote what the workload asks for; shares are of the steps of one language whose text is known.
 
-    Each sign gets its own finding. All of them are invalid once over half of the texts of that language show any of the signs: then
-    the arm's figures in that language are not figures of the workload, however the oddness is spread over the signs.
+    Each sign gets its own finding. All of them are invalid once over half of the texts of that language show any of the signs, however
+    they are spread, and the language has at least a fifth of the arm's texts: then the arm's figures are not figures of the workload.
+    A language with fewer steps spoils its own row of the acceptance table, which carries a mark, but not the verdict.
     """
     own = counted(steps).filter(~FAILED)
     cut = own.group_by("workload", "arm").agg((pl.col("finish_reason") == "length").mean().alias("share"), pl.len())
@@ -260,14 +264,17 @@ def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Findin
         .group_by("workload", "arm", "language")
         .agg(
             odd.mean().alias("odd_share"),
+            pl.len().alias("n_texts"),
             *(sign.mean().alias(code) for code, sign in signs.items()),
             *(sign.count().alias(f"n_{code}") for code, sign in signs.items()),
         )
+        .with_columns(of_arm=pl.col("n_texts") / pl.col("n_texts").sum().over("workload", "arm"))
         .sort("workload", "arm", "language")
     )
     for code in signs:
         for row in shares.filter(pl.col(code) > ODD_TEXT_SHARE).iter_rows(named=True):
-            severity: Severity = "invalid" if row["odd_share"] > SPOILT_SHARE else "warning"
+            spoilt = row["odd_share"] > SPOILT_SHARE and row["of_arm"] >= MAIN_LANGUAGE
+            severity: Severity = "invalid" if spoilt else "warning"
             place = (row["workload"], row["arm"], row["language"])
             yield finding(code, severity, *place, row[code], row[f"n_{code}"])
     written = set(own.filter(known)["workload"])

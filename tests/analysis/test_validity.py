@@ -252,12 +252,16 @@ def test_repetitive_outputs(tmp_path: Path) -> None:
     assert (finding.arm, finding.severity, finding.values["share"]) == (ARM, "invalid", 1)
 
 
-def test_loops_in_one_language_of_several_spoil_that_language(tmp_path: Path) -> None:
-    """All of the Korean steps loop, a tenth of the arm's steps: invalid for Korean, and no word about English."""
-    records = both([100] * 9)
-    records += [step(cell_key(arm), "t10", due=900, end=1000, language="ko", text=LOOP) for arm in (BASELINE, ARM)]
+@pytest.mark.parametrize(("n_english", "severity"), [(9, "warning"), (4, "invalid")])
+def test_loops_in_one_language_spoil_an_arm_that_mostly_writes_it(
+    tmp_path: Path, n_english: int, severity: str
+) -> None:
+    """All Korean steps loop and no English one: a tenth of the arm's steps is a warning about Korean, a fifth voids the arm."""
+    records = both([100] * n_english)
+    at = 100 * n_english
+    records += [step(cell_key(arm), "ko", due=at, end=at + 100, language="ko", text=LOOP) for arm in (BASELINE, ARM)]
     finding = found(tmp_path, records)["repetitive_output"]
-    assert (finding.severity, finding.values["language"], finding.values["share"]) == ("invalid", "ko", 1)
+    assert (finding.severity, finding.values["language"], finding.values["share"]) == (severity, "ko", 1)
 
 
 @pytest.mark.parametrize(("n_korean", "severity"), [(1, "warning"), (4, "invalid")])

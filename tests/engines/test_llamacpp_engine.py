@@ -242,7 +242,7 @@ async def test_a_context_beyond_the_model_is_refused(tmp_path: Path) -> None:
     """More context than the model was trained for is an error that says how much there is, and no server stays behind."""
     spec = SPEC.model_copy(update={"context_tokens": 16384})
     engine = LlamaCppEngine(spec, ARMS[:1], concurrency=1, folder=tmp_path)
-    with pytest.raises(EngineStartError, match="has 8192 tokens of context for a request, but engine.context_tokens is 16384"):
+    with pytest.raises(EngineStartError, match=r"has 8192 tokens of context for a request, but engine.context_tokens is 16384"):
         await engine.start()
     assert not engine.alive("baseline")
 
