@@ -5,15 +5,21 @@ Rows are flat: all tokens of all sequences of a pass stand in one dimension, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+
+from drafters.engine.kv_cache import KvCache
 
 __all__ = [
+    "CachedRows",
+    "DecoderLayer",
     "Dense",
+    "LayerShape",
     "Packed",
     "Projection",
     "Rotary",
@@ -164,3 +170,121 @@ def lookback_mask(block: Tensor, past: int) -> Tensor:
     mask = block.new_zeros((block.shape[0], past + block.shape[0]))
     mask[:, past:] = block
     return mask
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Sizes of a drafter's decoder layer.
+
+    ``attention_size`` is the width that its q, k and v projections take: the hidden size, or twice that in EAGLE-3.
+    ``qk_norm`` tells whether queries and keys are normed head by head, as in Qwen3. All of ``head_dim`` is rotated,
+    with ``rope_theta`` and no scaling.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    attention_size: int
+    eps: float
+    rope_theta: float
+    qk_norm: bool = False
+
+    def tensors(self, prefix: str) -> dict[str, tuple[int, ...]]:
+        """Shape of each weight by its name in transformers, ``prefix`` before it; the norms of the layer's input are
+        the caller's."""
+        hidden, wide = self.hidden_size, self.intermediate_size
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj.weight": (queries, self.attention_size),
+            "self_attn.k_proj.weight": (keys, self.attention_size),
+            "self_attn.v_proj.weight": (keys, self.attention_size),
+            "self_attn.o_proj.weight": (hidden, queries),
+            "post_attention_layernorm.weight": (hidden,),
+            "mlp.gate_proj.weight": (wide, hidden),
+            "mlp.up_proj.weight": (wide, hidden),
+            "mlp.down_proj.weight": (hidden, wide),
+        }
+        if self.qk_norm:
+            shapes |= {"self_attn.q_norm.weight": (self.head_dim,), "self_attn.k_norm.weight": (self.head_dim,)}
+        return {prefix + name: shape for name, shape in shapes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRows:
+    """One sequence's rows in a pass of a `DecoderLayer`: their K/V go to ``cache`` from slot ``past`` on.
+
+    A row sees what ``mask`` [rows, past + rows] shows; ``None``, for a single row, shows all. ``positions`` are those
+    of the rotation; in a tree they are not the slots.
+    """
+
+    cache: KvCache
+    past: int
+    positions: Sequence[int]
+    mask: Tensor | None
+
+    @classmethod
+    def chain(cls, cache: KvCache, past: int, rows: int) -> CachedRows:
+        """Rows that follow one another, each at the position of its slot."""
+        block = None if rows == 1 else causal_block(rows, cache.keys.dtype, cache.keys.device)
+        mask = None if block is None else lookback_mask(block, past)
+        return cls(cache, past, range(past, past + rows), mask)
+
+
+class DecoderLayer:
+    """A drafter's only decoder layer: attention with K/V of its own, then a gated MLP, each added to the residual.
+
+    What the attention reads is made and normed by the caller, so it may be wider than the residual (EAGLE-3).
+    """
+
+    def __init__(self, shape: LayerShape, weights: Mapping[str, Tensor], prefix: str) -> None:
+        """``weights`` hold what `LayerShape.tensors` names."""
+        attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+        self.shape = shape
+        self._qkv = project(torch.cat([weights[f"{attention}{part}_proj.weight"] for part in ("q", "k", "v")]))
+        self._out = project(weights[f"{attention}o_proj.weight"])
+        self._gate_up = project(torch.cat([weights[f"{mlp}{part}_proj.weight"] for part in ("gate", "up")]))
+        self._down = project(weights[f"{mlp}down_proj.weight"])
+        self._mlp_norm = weights[f"{prefix}post_attention_layernorm.weight"]
+        self._qk_norm: Tensor | None = None
+        if shape.qk_norm:
+            q_norm, k_norm = weights[f"{attention}q_norm.weight"], weights[f"{attention}k_norm.weight"]
+            self._qk_norm = torch.cat((q_norm.expand(shape.heads, -1), k_norm.expand(shape.kv_heads, -1)))
+        self._rotary = self._turning(512)
+
+    def new_cache(self, num_slots: int) -> KvCache:
+        """Return a cache for one sequence of ``num_slots`` rows, whose positions this layer can rotate from now on."""
+        if num_slots > self._rotary.max_positions:
+            self._rotary = self._turning(max(num_slots, 2 * self._rotary.max_positions))
+        kept = self._mlp_norm
+        return KvCache(1, num_slots, self.shape.kv_heads, self.shape.head_dim, kept.dtype, kept.device)
+
+    def __call__(self, normed: Tensor, residual: Tensor, rows: Sequence[CachedRows]) -> Tensor:
+        """``normed`` [n, attention_size], ``residual`` [n, hidden], the rows of one sequence after another → [n,
+        hidden]."""
+        shape = self.shape
+        turning = shape.heads + shape.kv_heads
+        positions = torch.tensor([position for part in rows for position in part.positions], device=normed.device)
+        qkv = self._qkv(normed).view(normed.shape[0], -1, shape.head_dim)
+        turned = qkv[:, :turning]  # query heads, then key heads
+        if self._qk_norm is not None:
+            turned = rms_norm(turned, (shape.head_dim,), eps=shape.eps) * self._qk_norm
+        turned = Rotary.turn(turned, self._rotary.at(positions))
+        made: list[Tensor] = []
+        first = 0
+        for part in rows:
+            end, stop = first + len(part.positions), part.past + len(part.positions)
+            keys, values = part.cache.keys[0], part.cache.values[0]
+            keys[part.past : stop] = turned[first:end, shape.heads :]
+            values[part.past : stop] = qkv[first:end, turning:]
+            made.append(attend(turned[first:end, : shape.heads], keys[:stop], values[:stop], part.mask))
+            first = end
+        hidden = residual + self._out(torch.cat(made))
+        gate, up = self._gate_up(rms_norm(hidden, (shape.hidden_size,), self._mlp_norm, shape.eps)).chunk(2, dim=-1)
+        return hidden + self._down(silu(gate).mul_(up))
+
+    def _turning(self, positions: int) -> Rotary:
+        kept, size = self._mlp_norm, self.shape.head_dim
+        powers = torch.arange(0, size, 2, dtype=torch.float32, device=kept.device) / size
+        return Rotary(torch.pow(self.shape.rope_theta, powers).reciprocal(), 1.0, positions, kept.dtype)

@@ -58,7 +58,8 @@ def distribution(
     if not bool(torch.isfinite(top).all()):
         bad = int((~torch.isfinite(top)).nonzero()[0, 0])
         raise ValueError(f"row {bad} of the logits holds NaN or +inf or allows no token; mask fewer tokens")
-    sampled = [row for row, heat in enumerate(temperatures) if heat > 0]
+    coldest = torch.finfo(scores.dtype).tiny  # below it the temperature is 0 in the logits' own type: greedy
+    sampled = [row for row, heat in enumerate(temperatures) if heat >= coldest]
     if len(sampled) == rows:
         return _sampled_rows(scores, top, temperatures, kept_counts, masses)
     probs = torch.zeros_like(scores).scatter_(1, scores.argmax(dim=-1, keepdim=True), 1.0)

@@ -75,8 +75,8 @@ class Drafting:
             for index, draft in zip(indices, self.drafters[name].propose(requests), strict=True):
                 if len(draft) > lengths[index]:
                     raise ValueError(f"drafter {name!r} gave {len(draft)} nodes; allowed: {lengths[index]}")
-                # A tree may be deeper than what is left to say; a chain's bound has seen to it.
-                drafts[index] = draft if draft.parents is None else draft.shallow(sequences[index].remaining - 1)
+                # A tree drafter's bound counts nodes, so its trees and its chains may be deeper than what is left to say.
+                drafts[index] = draft.shallow(sequences[index].remaining - 1)
         return drafts
 
     def open(self, sequence: RunningSequence, features: Tensor | None) -> None:

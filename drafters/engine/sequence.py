@@ -47,6 +47,8 @@ class Request:
             raise RequestError(f"max_tokens is {self.max_tokens}; allowed: 1 or more")
         if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
             raise RequestError(f"num_draft_tokens is {self.num_draft_tokens}; allowed: 0 or more, or none")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise RequestError(f"seed is {self.seed}; allowed: -2**63 to 2**64 - 1, or none")
         if any(not text for text in self.stop):
             raise RequestError("a stop string is empty; give at least one character")
         if self.logprobs is not None and not 0 <= self.logprobs <= 20:

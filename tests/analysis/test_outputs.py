@@ -65,7 +65,7 @@ def test_prompts_are_read_from_the_task_files(tmp_path: Path) -> None:
     """The own messages of each step are found under workload, task and step index."""
     path, task = workload_files(tmp_path)
     entry = workload_entry(path=str(path), task_ids=["letter"], tasks_sha256=tasks_sha256([task]))
-    assert prompts(read_plan({"workloads": [entry]})) == ({("office", "letter", 0): LETTER}, {})
+    assert prompts(read_plan({"workloads": [entry]}), tmp_path) == ({("office", "letter", 0): LETTER}, {})
 
 
 def test_changed_or_missing_task_files_give_no_prompts(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_changed_or_missing_task_files_give_no_prompts(tmp_path: Path) -> None:
     changed = workload_entry(path=str(path), task_ids=["letter"], tasks_sha256="f" * 64)
     gone = workload_entry("code", path=str(tmp_path / "gone.yaml"), task_ids=["letter"])
     unread = {"office": "task_files_changed", "code": "task_files_missing"}
-    assert prompts(read_plan({"workloads": [changed, gone]})) == ({}, unread)
+    assert prompts(read_plan({"workloads": [changed, gone]}), tmp_path) == ({}, unread)

@@ -165,7 +165,7 @@ def test_requests_that_were_held_back_are_not_late(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("later", "expected"), [("10:08:00", False), ("10:31:00", True)])
 def test_cells_of_one_load_that_ran_far_apart(tmp_path: Path, later: str, expected: bool) -> None:
     """A cell of one minute at ten o'clock and its counterpart seven minutes after it are neighbours, half an hour after it not."""
-    times = {"start_ns": 0, "end_ns": 60_000_000_000}
+    times: dict[str, Any] = {"start_ns": 0, "end_ns": 60_000_000_000}
     cells = [
         cell(cell_key(BASELINE), started_at="2026-11-29T10:00:00+00:00", order=0, **times),
         cell(cell_key(), started_at=f"2026-11-29T{later}+00:00", order=1, **times),

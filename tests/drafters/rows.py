@@ -8,9 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from drafters.base import Commit, Draft, Drafter, DraftRequest
+from drafters.dflash import DFlash
+from drafters.dflash2 import DFlash2
 from drafters.draft_model import DraftModel
+from drafters.eagle3 import Eagle3
+from drafters.medusa import Medusa
+from drafters.mtp import Mtp
 from drafters.ngram import Ngram
 from drafters.prompt_lookup import PromptLookup
+from drafters.specs import DFlash2Spec, DFlashSpec, Eagle3Spec, MedusaSpec, MtpSpec
 from tests.drafters.models import VOCAB, lean, prompt
 
 __all__ = ["ROWS", "Oracle"]
@@ -75,6 +81,14 @@ class Oracle:
         return Draft(tuple(tokens), parents=tuple(parents))
 
 
+def bushy(depth: int) -> tuple[tuple[int, ...], ...]:
+    """Paths of a tree for Medusa: six roots, two of them with children, and one branch down to ``depth``."""
+    paths: list[tuple[int, ...]] = [(rank,) for rank in range(6)]
+    if depth > 1:
+        paths += [(0, 1), (5, 0)]
+    return (*paths, *((0,) * length for length in range(2, depth + 1)))
+
+
 Texts = Sequence[Sequence[int]]
 Build = Callable[[str, int, Texts], Drafter]
 """Family, draft length, and the full right texts (for the oracles alone)."""
@@ -87,5 +101,20 @@ ROWS: Mapping[str, Build] = {
     "draft_model, the target itself": lambda family, k, texts: DraftModel(lean(family), VOCAB, CACHE_TOKENS, k),
     "draft_model, another one": lambda family, k, texts: DraftModel(
         lean("llama", seed=1, dtype=torch.float64), VOCAB, CACHE_TOKENS, k
+    ),
+    "dflash, block of 8": lambda family, k, texts: DFlash.from_spec(
+        DFlashSpec(num_tokens=k, block_size=8, num_layers=2), lean(family), CACHE_TOKENS
+    ),
+    "dflash2, block of 8": lambda family, k, texts: DFlash2.from_spec(
+        DFlash2Spec(num_tokens=k, block_size=8, num_layers=2, selector_rank=8), lean(family), CACHE_TOKENS
+    ),
+    "medusa chain": lambda family, k, texts: Medusa.from_spec(MedusaSpec(num_tokens=k), lean(family), CACHE_TOKENS),
+    "medusa tree": lambda family, k, texts: Medusa.from_spec(MedusaSpec(tree=bushy(k)), lean(family), CACHE_TOKENS),
+    "mtp": lambda family, k, texts: Mtp.from_spec(MtpSpec(num_tokens=k), lean(family), CACHE_TOKENS),
+    "eagle3 chain": lambda family, k, texts: Eagle3.from_spec(
+        Eagle3Spec(num_tokens=k, draft_vocab_size=40), lean(family), CACHE_TOKENS
+    ),
+    "eagle3 tree": lambda family, k, texts: Eagle3.from_spec(
+        Eagle3Spec(num_tokens=k, tree_nodes=4 * k), lean(family), CACHE_TOKENS
     ),
 }

@@ -140,7 +140,9 @@ async def test_a_stop_text_inside_an_accepted_run(engine: LlamaCppEngine) -> Non
 async def test_a_known_acceptance_length_is_recovered(engine: LlamaCppEngine) -> None:
     """A synthetic length of 3 is found again within four standard errors over the rounds that could draft in full."""
     full: list[int] = []
-    for number in range(10):  # text that turns in a short circle drafts less than 4 tokens, so the number of requests varies
+    for number in range(
+        10
+    ):  # text that turns in a short circle drafts less than 4 tokens, so the number of requests varies
         answer = await ask(engine, "known", f"{ENGLISH} {number}", ignore_eos=True, max_tokens=96)
         full += [item.num_accepted_tokens for item in answer.facts.rounds or () if item.num_draft_tokens == 4]
         if len(full) >= 60:
@@ -242,7 +244,9 @@ async def test_a_context_beyond_the_model_is_refused(tmp_path: Path) -> None:
     """More context than the model was trained for is an error that says how much there is, and no server stays behind."""
     spec = SPEC.model_copy(update={"context_tokens": 16384})
     engine = LlamaCppEngine(spec, ARMS[:1], concurrency=1, folder=tmp_path)
-    with pytest.raises(EngineStartError, match=r"has 8192 tokens of context for a request, but engine.context_tokens is 16384"):
+    with pytest.raises(
+        EngineStartError, match=r"has 8192 tokens of context for a request, but engine.context_tokens is 16384"
+    ):
         await engine.start()
     assert not engine.alive("baseline")
 

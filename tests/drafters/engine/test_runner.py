@@ -174,13 +174,15 @@ def test_each_request_has_its_own_length() -> None:
     assert [each.num_draft_tokens for each in texts[2].rounds] == [5, 5, 4, 3, 2, 1, 0]
 
 
-def test_the_deepest_position_of_the_model_is_reached_and_not_passed() -> None:
-    """Prompt and output fill the model's 256 positions, with trees of one long branch that would reach beyond them."""
+@pytest.mark.parametrize("as_tree", [True, False])
+def test_the_deepest_position_of_the_model_is_reached_and_not_passed(as_tree: bool) -> None:
+    """Prompt and output fill the model's 256 positions, with trees of one long branch, or chains, that would reach beyond them."""
 
     class Branch(Oracle):
         def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
             drafts = [tuple(self._following(request)[: request.num_tokens]) for request in requests]
-            return [Draft(tokens, parents=tuple(range(-1, len(tokens) - 1))) for tokens in drafts]
+            parents = [tuple(range(-1, len(tokens) - 1)) if as_tree else None for tokens in drafts]
+            return [Draft(tokens, parents=above) for tokens, above in zip(drafts, parents, strict=True)]
 
     text = prompt(3, 236)
     right = [*text, *greedy("llama", text, 20)]

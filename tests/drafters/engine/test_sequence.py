@@ -65,6 +65,7 @@ def test_the_end_token_wins_over_the_length() -> None:
         ({"max_tokens": 0}, "max_tokens is 0; allowed: 1 or more"),
         ({"num_draft_tokens": -1}, "num_draft_tokens is -1; allowed: 0 or more"),
         ({"stop": ("",)}, "stop string is empty"),
+        ({"seed": 2**64}, "seed is 18446744073709551616; allowed"),
         ({"logprobs": 21}, "logprobs is 21; allowed: 0 to 20"),
     ],
 )
