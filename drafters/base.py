@@ -132,8 +132,10 @@ class DraftRequest:
     """One running sequence that asks for a draft. ``num_tokens`` ≥ 1 bounds the nodes; fewer, or none, are allowed.
 
     ``token_ids`` are all committed tokens, prompt included (the engine's own list: read it, never keep or change it).
-    ``generator`` is the sequence's source of chance; a drafter that samples draws from nothing else, so that a request
-    with a seed does not depend on its neighbours (a CPU generator). ``None`` where ``sampling`` is greedy.
+    ``generator`` is the sequence's source of chance (a CPU generator); a drafter that samples draws from nothing else, so
+    that neighbours take nothing from the chance of a request with a seed. They can still change its text where they
+    change its draft lengths (a policy that looks at the batch) or the rounding of its logits. ``None`` where
+    ``sampling`` is greedy.
     """
 
     sequence_id: int

@@ -17,9 +17,11 @@ __all__ = ["DraftModel"]
 
 # Vocabularies of one family are padded differently; beyond this the tokenizers are hardly the same.
 PADDING = 1024
-# Committed tokens are fed with the next draft's first pass; only more than this many (prompts) get a pass of their own, so that
-# a long prompt is digested chunk by chunk as the target digests it.
+# Committed tokens are fed with the next draft's first pass; only more than this many (prompts) get passes of their own, so
+# that a long prompt is digested chunk by chunk as the target digests it.
 LAZY_TOKENS = 32
+# Rows of such a pass, all sequences together: a pass's mask is its rows by everything before them.
+CHUNK = 512
 
 
 class _State:
@@ -82,13 +84,14 @@ class DraftModel:
         self._states[sequence_id] = _State(min(max_length, self._model.max_positions))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One pass over what is not fed yet, then one pass a further token, over all sequences that want it.
+        """One pass over what is not fed yet (several over a backlog), then one a further token, over all that want it.
 
         A sequence beyond the model's positions, or one for which there is no room yet, gets an empty draft.
         """
         lengths = [self._length(request) for request in requests]
         for request in requests:
             self._states[request.sequence_id].rewind()
+        self._digest([self._states[request.sequence_id] for request, n in zip(requests, lengths, strict=True) if n > 0])
         drafts: list[list[int]] = [[] for _ in requests]
         rows: list[list[Tensor]] = [[] for _ in requests]
         for depth in range(max(lengths, default=0)):
@@ -119,9 +122,7 @@ class DraftModel:
             fits = len(state.committed) <= state.size
             if len(state.committed) - len(state.fed) > LAZY_TOKENS and fits and self._has_room(state):
                 long.append(state)
-        if long:
-            # The last token waits for the draft, whose first pass needs its logits.
-            self._feed(long, [state.committed[len(state.fed) : -1] for state in long], 0)
+        self._digest(long)
 
     def release(self, sequence_id: int) -> None:
         """Free the sequence's slots; what was fed stays for reuse while there is room."""
@@ -156,14 +157,23 @@ class DraftModel:
             state.fed = state.committed[:shared]
             self._slots.touch(entry)
 
+    def _digest(self, states: Sequence[_State]) -> None:
+        """Feed what is committed, in passes of bounded size, until no more is left than a draft's first pass takes."""
+        while behind := [state for state in states if len(state.committed) - len(state.fed) > LAZY_TOKENS]:
+            share = max(LAZY_TOKENS, CHUNK // len(behind))
+            # The last token waits for the draft, whose first pass needs its logits.
+            self._feed(behind, [state.committed[len(state.fed) : -1][:share] for state in behind], 0)
+
     def _feed(self, states: Sequence[_State], token_ids: Sequence[Sequence[int]], logit_rows: int) -> Tensor:
         spans = []
         for state, tokens in zip(states, token_ids, strict=True):
             known = [token if token < self._model.vocab_size else 0 for token in tokens]
             assert state.slot is not None
             spans.append(Span(state.slot, len(state.fed), known, logit_rows))
+        logits = self._model.forward(spans, self._cache).logits
+        for state, tokens in zip(states, token_ids, strict=True):
             state.fed.extend(tokens)
-        return self._model.forward(spans, self._cache).logits
+        return logits
 
     def _samples(self, request: DraftRequest) -> bool:
         return not (self._greedy or request.sampling.greedy)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -79,11 +80,18 @@ class Packed:
     @staticmethod
     def suits(weight: Tensor) -> bool:
         """Whether this build of torch can pack weights of this type and place."""
-        return (
-            weight.device.type == "cpu"
-            and weight.dtype in (torch.float32, torch.bfloat16)
-            and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        )
+        return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16) and _packs(weight.dtype)
+
+
+@cache
+def _packs(dtype: torch.dtype) -> bool:
+    # The operators are not public and not all processors have all types, so one small product is tried.
+    weight, rows = torch.tensor([[1, 2], [3, 4]], dtype=dtype), torch.tensor([[1, 1]], dtype=dtype)
+    try:
+        made = Packed(weight)(rows)
+    except (AttributeError, RuntimeError):
+        return False
+    return bool(torch.equal(made, Dense(weight)(rows)))  # whole numbers this small are exact in every type
 
 
 def project(weight: Tensor, bias: Tensor | None = None) -> Projection:

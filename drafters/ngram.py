@@ -65,7 +65,7 @@ class Ngram:
         self._corpus = Counts(order, min_order)
         for document in corpus:
             self._corpus.add(document)
-        self._own: dict[int, tuple[Counts, int]] = {}
+        self._own: dict[int, tuple[Counts, list[int]]] = {}
 
     @classmethod
     def from_spec(cls, spec: NgramSpec, target: Target, cache_tokens: int) -> Ngram:
@@ -76,16 +76,22 @@ class Ngram:
 
     def open(self, sequence_id: int, max_length: int) -> None:
         """Start the sequence's own counts."""
-        self._own[sequence_id] = (Counts(self._order, self._min_order), 0)
+        self._own[sequence_id] = (Counts(self._order, self._min_order), [])
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Follow the counts from each sequence's last tokens."""
         return [self._follow(request) for request in requests]
 
+    def _counted(self, sequence_id: int, token_ids: Sequence[int], position: int) -> Counts:
+        """The sequence's own counts with ``token_ids``, from ``position`` on; those counted already are passed over."""
+        own, tokens = self._own[sequence_id]
+        known = len(tokens)
+        tokens.extend(token_ids[known - position :])
+        own.add(tokens, known)
+        return own
+
     def _follow(self, request: DraftRequest) -> Draft:
-        own, counted = self._own[request.sequence_id]
-        own.add(request.token_ids, counted)
-        self._own[request.sequence_id] = (own, len(request.token_ids))
+        own = self._counted(request.sequence_id, request.token_ids, 0)
         tail = list(request.token_ids[-(self._order - 1) :])
         made: list[int] = []
         while len(made) < request.num_tokens:
@@ -113,7 +119,9 @@ class Ngram:
         return None
 
     def commit(self, commits: Sequence[Commit]) -> None:
-        """Nothing to do: counts grow when a draft is asked for, and never run ahead."""
+        """Count, so that a long prompt is counted chunk by chunk. Counts never run ahead."""
+        for commit in commits:
+            self._counted(commit.sequence_id, commit.token_ids, commit.position)
 
     def release(self, sequence_id: int) -> None:
         """Drop the sequence's own counts."""

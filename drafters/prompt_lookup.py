@@ -15,19 +15,21 @@ __all__ = ["PromptLookup"]
 
 
 class _Table:
-    """Where each run of tokens was last followed by something: run → position of the follower."""
+    """Where each run of ``tokens`` was last followed by something: run → position of the follower."""
 
-    __slots__ = ("followers", "indexed")
+    __slots__ = ("followers", "tokens")
 
     def __init__(self) -> None:
         self.followers: dict[tuple[int, ...], int] = {}
-        self.indexed = 0  # followers at positions below this are in the table
+        self.tokens: list[int] = []
 
-    def grow(self, token_ids: Sequence[int], min_ngram: int, max_ngram: int) -> None:
-        for position in range(max(self.indexed, min_ngram), len(token_ids)):
-            for length in range(min_ngram, min(max_ngram, position) + 1):
-                self.followers[tuple(token_ids[position - length : position])] = position
-        self.indexed = len(token_ids)
+    def grow(self, token_ids: Sequence[int], position: int, min_ngram: int, max_ngram: int) -> None:
+        """Take ``token_ids``, which stand at ``position`` of the sequence; those known already are passed over."""
+        tokens, known = self.tokens, len(self.tokens)
+        tokens.extend(token_ids[known - position :])
+        for follower in range(max(known, min_ngram), len(tokens)):
+            for length in range(min_ngram, min(max_ngram, follower) + 1):
+                self.followers[tuple(tokens[follower - length : follower])] = follower
 
 
 class PromptLookup:
@@ -56,7 +58,7 @@ class PromptLookup:
 
     def _look_up(self, request: DraftRequest) -> Draft:
         tokens, table = request.token_ids, self._tables[request.sequence_id]
-        table.grow(tokens, self._min, self._max)
+        table.grow(tokens, 0, self._min, self._max)
         for length in range(min(self._max, len(tokens) - 1), self._min - 1, -1):
             position = table.followers.get(tuple(tokens[-length:]))
             if position is not None:
@@ -69,7 +71,9 @@ class PromptLookup:
         return Draft(())
 
     def commit(self, commits: Sequence[Commit]) -> None:
-        """Nothing to do: the table grows when a draft is asked for, and never runs ahead."""
+        """Grow the tables, so that a long prompt is entered chunk by chunk. They never run ahead."""
+        for commit in commits:
+            self._tables[commit.sequence_id].grow(commit.token_ids, commit.position, self._min, self._max)
 
     def release(self, sequence_id: int) -> None:
         """Drop the sequence's table."""

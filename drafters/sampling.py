@@ -173,7 +173,8 @@ def round_uniforms(generator: torch.Generator, draft_len: int) -> list[float]:
     """The uniforms of one verification: ``draft_len`` + 1, whatever comes of it.
 
     No rule asks more (each drafted token at most once, then one choice), and a count that does not depend on the
-    outcome keeps a sequence's stream the same under every batch composition.
+    outcome keeps a sequence's stream the same in every batch in which its drafts have the same lengths. Other lengths
+    give another text of the same distribution.
     """
     values: list[float] = torch.rand(
         draft_len + 1, generator=generator, dtype=torch.float64, device=generator.device

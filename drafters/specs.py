@@ -50,8 +50,8 @@ class PromptLookupSpec(_Spec):
     implementation: ClassVar[str] = "drafters.prompt_lookup:PromptLookup"
     method: Literal["prompt_lookup"] = "prompt_lookup"
     num_tokens: int = Field(default=8, ge=1, le=MAX_NODES)
-    min_ngram: int = Field(default=2, ge=1)
-    max_ngram: int = Field(default=4, ge=1)
+    min_ngram: int = Field(default=2, ge=1, le=16)
+    max_ngram: int = Field(default=4, ge=1, le=16)
 
     @model_validator(mode="after")
     def _ordered(self) -> PromptLookupSpec:

@@ -1,7 +1,8 @@
 """Acceptance given by the user, for cost experiments. What comes out is NOT the target's text.
 
 Draft tokens cost what they cost in verification; how many are accepted is drawn from the given probabilities, whatever
-the target says. Nothing measured with it says anything about quality or about a drafter.
+the target says. Nothing measured with it says anything about quality or about a drafter. The engine refuses stop strings
+with it: two copies of a line break are a blank line that nobody said.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Synthetic:
             if chance.random() >= self._acceptance[min(position, len(self._acceptance) - 1)]:
                 break
             accepted += 1
-        # The last token has not ended the text, so its copies will not either.
+        # The last token was no end token, so its copies are none either.
         return Draft((request.token_ids[-1],) * request.num_tokens, forced=accepted)
 
     def commit(self, commits: Sequence[Commit]) -> None:

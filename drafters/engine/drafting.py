@@ -9,7 +9,8 @@ from torch import Tensor
 
 from drafters.base import Commit, Draft, Drafter, DraftRequest, Verdict
 from drafters.engine.scheduler import Chunk
-from drafters.engine.sequence import RequestError, RunningSequence, Status
+from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
+from drafters.synthetic import Synthetic
 
 __all__ = ["NO_DRAFT", "Drafting"]
 
@@ -33,13 +34,22 @@ class Drafting:
         }
         self._commits: dict[str, list[Commit]] = {}
 
-    def slack(self, name: str | None) -> int:
-        """Slots beyond prompt and ``max_tokens`` that a sequence needs. Raises RequestError for an unknown drafter."""
+    def slack(self, request: Request) -> int:
+        """Slots beyond prompt and ``max_tokens`` that the request's sequence needs.
+
+        Raises RequestError for an unknown drafter, and for stop strings where acceptance is made up.
+        """
+        name = request.drafter
         if name is None:
             return 0
         if name not in self.drafters:
             known = ", ".join(sorted(self.drafters)) or "none"
             raise RequestError(f"unknown drafter {name!r}; this engine has: {known}")
+        if request.stop and isinstance(self.drafters[name], Synthetic):
+            raise RequestError(
+                f"stop strings {request.stop} given with drafter {name!r}, whose repeated tokens could make one up; "
+                "use max_tokens or stop_token_ids"
+            )
         # A chain never reaches beyond max_tokens, but the nodes of a tree all need slots.
         return self.drafters[name].max_nodes if self.drafters[name].tree else 0
 
@@ -115,6 +125,10 @@ class Drafting:
         commits, self._commits = self._commits, {}
         for name, told in commits.items():
             self.drafters[name].commit(told)
+
+    def discard(self) -> None:
+        """Forget what was told since the last flush, after a round that failed."""
+        self._commits = {}
 
     def release(self, sequence: RunningSequence) -> None:
         """A sequence leaves."""

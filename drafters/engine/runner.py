@@ -83,6 +83,7 @@ class Runner:
         self._cache = target.new_cache(cache_tokens, len(self.drafting.layers) if prefix_reuse else 0)
         self._generators: dict[int, torch.Generator] = {}
         self._next_id = 0
+        self._next_round = 0
 
     @property
     def busy(self) -> bool:
@@ -91,7 +92,7 @@ class Runner:
 
     def add(self, request: Request) -> RunningSequence:
         """Queue a request. Raises RequestError for one that this engine can never serve."""
-        slack = self.drafting.slack(request.drafter)
+        slack = self.drafting.slack(request)
         wrong = next((token for token in request.prompt if not 0 <= token < self.target.vocab_size), None)
         if wrong is not None:
             raise RequestError(f"token id {wrong} in the prompt; allowed: 0 to {self.target.vocab_size - 1}")
@@ -111,30 +112,19 @@ class Runner:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """Run one round. Returns what each sequence that made progress got; empty when there was nothing to do."""
+        """Run one round. Returns what each sequence that made progress got; empty when there was nothing to do.
+
+        An error of the target, a drafter, the policy or a callback comes out as it is. Those who took part in the round
+        have then ended with the reason "abort" and hold nothing; the others go on with the next step.
+        """
         start = time.monotonic_ns()
         plan = self.scheduler.plan()
-        self._join(plan)
-        if not plan.decoding and not plan.chunks:
-            return []
-        joined = self._now()
-        drafts = self._draft(plan.decoding)
-        drafted = self._now()
-        spans, places = _spans(plan, drafts)
-        output = self.target.forward(spans, self._cache, self.drafting.layers)
-        verdicts = self._verify(plan, drafts, output.logits)
-        verified = self._now()
-        events = self._decided(plan, drafts, verdicts, places, output, verified)
-        told = self._now()
-        self.drafting.flush()
-        flushed = self._now()
-        for event in events:
-            if event.finished:
-                self.scheduler.finish(event.sequence)
-                self._forget(event.sequence)
-        draft_ns = drafted - joined + flushed - told
-        self._record(plan, drafts, verdicts, start, draft_ns, verified - drafted)
-        return events
+        try:
+            self._join(plan)
+            return self._round(plan, start) if plan.decoding or plan.chunks else []
+        except Exception:
+            self._drop(plan)
+            raise
 
     def _now(self) -> int:
         if self.target.device.type == "cuda":
@@ -158,13 +148,55 @@ class Runner:
             end = sequence.slot + admission.num_tokens
             self.drafting.open(sequence, None if kept is None else kept[sequence.slot : end])
 
-    def _draft(self, sequences: Sequence[RunningSequence]) -> list[Draft]:
+    def _round(self, plan: Plan, start: int) -> list[Event]:
+        index = self._next_round
+        self._next_round += 1
+        context_tokens = sum(sequence.computed for sequence in plan.decoding)
+        lengths = self._lengths(plan.decoding)
+        chosen = self._now()
         self.drafting.flush()  # copied prefixes first: a drafter gets one commit a sequence at a time
+        drafts = self.drafting.propose(plan.decoding, lengths, self._generators)
+        drafted = self._now()
+        spans, places = _spans(plan, drafts)
+        built = time.monotonic_ns()
+        output = self.target.forward(spans, self._cache, self.drafting.layers)
+        forwarded = self._now()
+        verdicts = self._verify(plan, drafts, output.logits)
+        verified = self._now()
+        events = self._decided(index, plan, drafts, verdicts, places, output, verified)
+        told = self._now()
+        self.drafting.flush()
+        flushed = self._now()
+        for event in events:
+            if event.finished:
+                self.scheduler.finish(event.sequence)
+                self._forget(event.sequence)
+        end = self._now()
+        draft_ns, verify_ns = drafted - chosen + flushed - told, verified - drafted
+        record = RoundRecord(
+            round_index=index,
+            t_ns=end,
+            batch_size=len(plan.decoding),
+            prefill_tokens=sum(chunk.end - chunk.start for chunk in plan.chunks),
+            context_tokens=context_tokens,
+            num_draft_tokens=sum(len(draft) for draft in drafts),
+            num_accepted_tokens=sum(len(verdict.path) for verdict in verdicts[: len(drafts)]),
+            draft_ns=draft_ns,
+            verify_ns=verify_ns,
+            forward_ns=forwarded - built,
+            host_ns=end - start - draft_ns - verify_ns,
+        )
+        self.policy.observe(record)
+        if self._on_round is not None:
+            self._on_round(record)
+        return events
+
+    def _lengths(self, sequences: Sequence[RunningSequence]) -> list[int]:
         bounds = [self.drafting.bound(sequence) for sequence in sequences]
         lengths = self.policy.choose(sequences, bounds)
         if any(not 0 <= length <= bound for length, bound in zip(lengths, bounds, strict=True)):
             raise ValueError(f"the policy chose draft lengths {lengths}; allowed: from 0 to {bounds}")
-        return self.drafting.propose(sequences, lengths, self._generators)
+        return lengths
 
     def _verify(self, plan: Plan, drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
         """Decide for all who decode, then the first token of each prompt that is complete: an empty draft."""
@@ -187,6 +219,7 @@ class Runner:
 
     def _decided(
         self,
+        index: int,
         plan: Plan,
         drafts: Sequence[Draft],
         verdicts: Sequence[Verdict],
@@ -203,7 +236,7 @@ class Runner:
             taken = None if features is None else features[at.row : at.row + len(draft) + 1]
             self.drafting.tell_round(sequence, verdict, taken)
             accepted, kept = len(verdict.path), len(event.token_ids)
-            sequence.rounds.append(SequenceRound(now_ns, batch, len(draft), accepted, kept))
+            sequence.rounds.append(SequenceRound(index, now_ns, batch, len(draft), accepted, kept))
             self.counters.count_round(len(draft), accepted, kept)
         firsts = iter(verdicts[batch:])
         for chunk, at in zip(plan.chunks, places[batch:], strict=True):
@@ -236,30 +269,17 @@ class Runner:
         self._generators.pop(sequence.sequence_id, None)
         self.drafting.release(sequence)
 
-    def _record(
-        self,
-        plan: Plan,
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        start: int,
-        draft_ns: int,
-        verify_ns: int,
-    ) -> None:
-        end = self._now()
-        record = RoundRecord(
-            t_ns=end,
-            batch_size=len(plan.decoding),
-            prefill_tokens=sum(chunk.end - chunk.start for chunk in plan.chunks),
-            context_tokens=sum(sequence.computed for sequence in plan.decoding),
-            num_draft_tokens=sum(len(draft) for draft in drafts),
-            num_accepted_tokens=sum(len(verdict.path) for verdict in verdicts[: len(drafts)]),
-            draft_ns=draft_ns,
-            verify_ns=verify_ns,
-            host_ns=end - start - draft_ns - verify_ns,
-        )
-        self.policy.observe(record)
-        if self._on_round is not None:
-            self._on_round(record)
+    def _drop(self, plan: Plan) -> None:
+        """End all who took part in a round that failed: how far their K/V and their drafters' states are is unknown."""
+        part = [admission.sequence for admission in plan.admissions]
+        part += [*plan.decoding, *(chunk.sequence for chunk in plan.chunks)]
+        sequences = {sequence.sequence_id: sequence for sequence in part}.values()
+        self.drafting.discard()
+        # The engine's own state first: a drafter that is out of order may fail here too.
+        for sequence in sequences:
+            self.scheduler.drop(sequence)
+        for sequence in sequences:
+            self._forget(sequence)
 
 
 def _spans(plan: Plan, drafts: Sequence[Draft]) -> tuple[list[Span], list[_Rows]]:

@@ -150,6 +150,15 @@ class Scheduler:
         self.finish(sequence)
         return True
 
+    def drop(self, sequence: RunningSequence) -> None:
+        """End an active sequence of which nothing is certain any more: its slots are free, nothing stays for reuse.
+
+        Does nothing to one that is not active.
+        """
+        if self._active.pop(sequence.sequence_id, None) is not None:
+            sequence.finish("abort")
+            self.slots.release(sequence.slot, sequence.reserved)
+
     def _admit(self, sequence: RunningSequence) -> Admission | None:
         source, shared, kept = self._longest_prefix(sequence) if self.prefix_reuse else (-1, 0, None)
         slot = self.slots.reserve(sequence.reserved, sparing=kept)

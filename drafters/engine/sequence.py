@@ -73,6 +73,7 @@ class RunningSequence:
 
     __slots__ = (
         "_decode",
+        "_shown",
         "_window",
         "cached_tokens",
         "computed",
@@ -104,8 +105,11 @@ class RunningSequence:
         self.num_cut_tokens = 0
         self.rounds: list[SequenceRound] = []
         self._decode = decode
-        # A character takes at most four tokens (its bytes), so a stop string that ends at the last token lies in this window.
+        # A character takes at most four tokens (its bytes), so a stop string that ends at the last token lies in this many.
+        # Tokens without text of their own, such as special ones that the tokenizer passes over, do not count: `_shown`
+        # holds the places of the others.
         self._window = 4 * max((len(text) for text in request.stop), default=0) + 4
+        self._shown: list[int] = []
 
     @property
     def output(self) -> list[int]:
@@ -147,7 +151,10 @@ class RunningSequence:
         if token_id in self.request.stop_token_ids:
             return "stop"
         if self.request.stop and self._decode is not None:
-            start = max(len(self.request.prompt), len(self.token_ids) - self._window)
+            if self._decode([token_id]):
+                self._shown.append(len(self.token_ids) - 1)
+            wide = len(self._shown) > self._window
+            start = self._shown[-self._window] if wide else len(self.request.prompt)
             text = self._decode(self.token_ids[start:])
             found = [(text.index(stop), stop) for stop in self.request.stop if stop in text]
             if found:

@@ -304,6 +304,15 @@ def _fused(*linears: Any) -> Projection:
 def _check(config: Any) -> None:
     if config.model_type not in FAMILIES:
         raise TargetError(f"model type {config.model_type!r} given; this engine runs {', '.join(FAMILIES)}")
+    quantized = getattr(config, "quantization_config", None)
+    if quantized:
+        # A dict as read from config.json; transformers makes an object of it once the weights are loaded.
+        method = (
+            quantized.get("quant_method") if isinstance(quantized, dict) else getattr(quantized, "quant_method", None)
+        )
+        raise TargetError(
+            f"the weights are quantized ({method or 'no method named'}); this engine runs plain ones, give the original model"
+        )
     if config.hidden_act != "silu":
         raise TargetError(f"activation {config.hidden_act!r} given; this engine runs models with 'silu'")
     windowed = "sliding_attention" in (getattr(config, "layer_types", None) or ())

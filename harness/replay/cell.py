@@ -22,6 +22,7 @@ from harness.store import text_sha256
 from harness.tasks import Message
 from harness.workload import Workload
 
+DYING_NS = 50_000_000
 ENGINE_DEAD: ErrorKind = "engine_dead"
 UNKNOWN_UNTIL_ANSWERED = (
     "sent_ns",
@@ -143,8 +144,10 @@ class CellRunner:
                 return False
             await self.clock.sleep_until_ns(due_ns)
             result, facts = await self._send(instance, index, answers, due_ns, wait_ns)
-            if result.error_kind is not None and not self.engine.alive(self.key.arm):
-                self._died = True
+            if result.error_kind is not None:
+                # a dying process closes its sockets a moment before it counts as ended
+                await self.clock.sleep_until_ns(self.clock.now_ns() + DYING_NS)
+                self._died = self._died or not self.engine.alive(self.key.arm)
             self._record(instance, index, due_ns, wait_ns, result, facts)
             if result.error_kind is not None:
                 self._not_sent(instance, index + 1, result.end_ns, f"step {index} failed")

@@ -19,9 +19,11 @@ from drafters.prompt_lookup import PromptLookup
 from drafters.specs import DFlash2Spec, DFlashSpec, Eagle3Spec, MedusaSpec, MtpSpec
 from tests.drafters.models import VOCAB, lean, prompt
 
-__all__ = ["ROWS", "Oracle"]
+__all__ = ["ITSELF", "ROWS", "Oracle"]
 
 CACHE_TOKENS = 1024
+ITSELF = "draft_model, the target itself"
+"""The row whose greedy drafts are always right."""
 
 
 class Oracle:
@@ -98,7 +100,7 @@ ROWS: Mapping[str, Build] = {
     "oracle tree": lambda family, k, texts: Oracle(texts, 4 * k, tree=True),
     "prompt_lookup": lambda family, k, texts: PromptLookup(k, min_ngram=1, max_ngram=3),
     "ngram": lambda family, k, texts: Ngram(k, order=3, corpus=[prompt(99, 200)]),
-    "draft_model, the target itself": lambda family, k, texts: DraftModel(lean(family), VOCAB, CACHE_TOKENS, k),
+    ITSELF: lambda family, k, texts: DraftModel(lean(family), VOCAB, CACHE_TOKENS, k),
     "draft_model, another one": lambda family, k, texts: DraftModel(
         lean("llama", seed=1, dtype=torch.float64), VOCAB, CACHE_TOKENS, k
     ),

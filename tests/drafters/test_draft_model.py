@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,19 @@ from drafters.engine.kv_cache import KvCache
 from drafters.engine.target import DecoderModel, Output, Span
 from drafters.specs import DraftModelSpec, SpecError
 from tests.drafters.models import FAMILIES, VOCAB, greedy, lean, prompt, reference
+
+
+class Watched(DecoderModel):
+    """Writes down the rows of each pass."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.fed: list[int] = []
+
+    def forward(self, spans: Sequence[Span], cache: KvCache, feature_layers: Sequence[int] = ()) -> Output:
+        """Note the rows, then run them."""
+        self.fed.append(sum(len(span.token_ids) for span in spans))
+        return super().forward(spans, cache, feature_layers)
 
 
 def opened(drafter: DraftModel, tokens: list[int], max_length: int = 100) -> DraftModel:
@@ -88,20 +102,41 @@ def test_without_room_it_drafts_nothing_until_there_is_some() -> None:
 def test_a_known_beginning_is_fed_again_only_where_reuse_is_off(cached: bool) -> None:
     """60 tokens left by a finished sequence: the next one with the same 60 feeds its 40 others, or all 100 less the
     last."""
-    fed: list[int] = []
-
-    class Watched(DecoderModel):
-        def forward(self, spans: Sequence[Span], cache: KvCache, feature_layers: Sequence[int] = ()) -> Output:
-            fed.append(sum(len(span.token_ids) for span in spans))
-            return super().forward(spans, cache, feature_layers)
-
-    drafter = opened(DraftModel(Watched(reference("llama")), VOCAB, 400, 2), prompt(5, 61))
+    model = Watched(reference("llama"))
+    drafter = opened(DraftModel(model, VOCAB, 400, 2), prompt(5, 61))
     drafter.release(0)
     tokens = prompt(5, 61)[:60] + prompt(6, 41)
     drafter.open(1, 120)
     drafter.commit([Commit(1, 0, tuple(tokens), cached=cached)])
-    assert fed == [60, 40 if cached else 100]
+    assert model.fed == [60, 40 if cached else 100]
     assert drafter.propose([DraftRequest(1, tokens, 2)])[0].token_ids == tuple(greedy("llama", tokens, 2))
+
+
+def test_a_large_backlog_is_digested_in_passes_of_512_rows() -> None:
+    """Eight prompts of 101 tokens at once: 64 of each, then 36 of each; the last tokens wait for the draft."""
+    model = Watched(reference("llama"))
+    drafter = DraftModel(model, VOCAB, 1000, 2)
+    texts = [prompt(seed, 101) for seed in range(8)]
+    for number in range(8):
+        drafter.open(number, 120)
+    drafter.commit([Commit(number, 0, tuple(text)) for number, text in enumerate(texts)])
+    assert model.fed == [512, 288]
+    for draft, text in zip(drafter.propose([DraftRequest(n, t, 2) for n, t in enumerate(texts)]), texts, strict=True):
+        assert draft.token_ids == tuple(greedy("llama", text, 2))
+    assert model.fed == [512, 288, 8, 8]
+
+
+def test_a_backlog_left_by_lack_of_room_is_digested_before_the_draft() -> None:
+    """Room for one: the second of two prompts of 101 tokens is fed when it drafts, 100 tokens first, then the last."""
+    model = Watched(reference("llama"))
+    tokens = prompt(7, 101)
+    drafter = opened(DraftModel(model, VOCAB, 150, 2), tokens, 120)
+    drafter.open(1, 120)
+    drafter.commit([Commit(1, 0, tuple(tokens))])
+    assert model.fed == [100]
+    drafter.release(0)
+    assert drafter.propose([DraftRequest(1, tokens, 2)])[0].token_ids == tuple(greedy("llama", tokens, 2))
+    assert model.fed == [100, 100, 1, 1]
 
 
 def test_a_model_of_another_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from drafters.layers import Dense, Packed, attend, causal_block, lookback_mask, project
+from drafters.layers import Dense, Packed, _packs, attend, causal_block, lookback_mask, project
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9, 40])
@@ -25,6 +25,19 @@ def test_packed_weights_multiply_like_plain_ones(rows: int, biased: bool, dtype:
 def test_float64_is_not_packed() -> None:
     """The type of exactness tests stays in the plain layout."""
     assert isinstance(project(torch.zeros(4, 4, dtype=torch.float64)), Dense)
+
+
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
+def test_a_build_whose_operators_are_gone_or_fail_packs_nothing(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one small product raises is taken for a no, so that the plain layout is used."""
+
+    def refuse(packed: Packed, rows: torch.Tensor) -> torch.Tensor:
+        raise error("no such product")
+
+    monkeypatch.setattr(Packed, "__call__", refuse)
+    assert not _packs.__wrapped__(torch.float32)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 32, 33, 40])

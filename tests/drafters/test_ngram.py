@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drafters.base import DraftRequest
+from drafters.base import Commit, DraftRequest
 from drafters.ngram import Ngram, read_corpus
 from drafters.specs import SpecError
 
@@ -39,6 +39,16 @@ def test_both_together_can_beat_the_best_of_each() -> None:
     """Corpus: 2 three times, 4 twice. Here: 3 and then 4 two times each. Together 4 has four, 2 three."""
     corpus = [[1, 2]] * 3 + [[1, 4]] * 2
     assert follow(Ngram(1, order=2, corpus=corpus), [1, 4, 1, 4, 1, 3, 1, 3, 1], 1) == (4,)
+
+
+def test_what_was_counted_with_its_commit_is_not_counted_again() -> None:
+    """The corpus saw 1 → 2 twice, here 1 → 3 was said once: counted twice over, 3 would draw level and go first."""
+    drafter = Ngram(1, order=2, corpus=[[1, 2], [1, 2]])
+    drafter.open(0, 100)
+    drafter.commit([Commit(0, 0, (1, 3))])
+    drafter.commit([Commit(0, 2, (1,))])
+    assert drafter.propose([DraftRequest(0, [1, 3, 1], 1)])[0].token_ids == (2,)
+    assert drafter.propose([DraftRequest(0, [1, 3, 1, 3, 1, 3, 1], 1)])[0].token_ids == (3,)
 
 
 def test_an_unsure_follower_ends_the_draft() -> None:

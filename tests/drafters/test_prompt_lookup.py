@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drafters.base import DraftRequest
+from drafters.base import Commit, DraftRequest
 from drafters.prompt_lookup import PromptLookup
 
 
@@ -44,3 +44,13 @@ def test_the_table_grows_with_the_sequence_and_is_its_own() -> None:
     drafter.open(1, 100)
     assert [d.token_ids for d in drafter.propose([DraftRequest(0, [1, 2], 2), DraftRequest(1, [7, 1], 2)])] == [(), ()]
     assert drafter.propose([DraftRequest(0, [1, 2, 3, 1], 2)])[0].token_ids == (2, 3)
+
+
+def test_runs_reach_from_one_commit_into_the_next() -> None:
+    """Committed as 1 2 3 and 4 5 1 2: after '1 2' came 3 4, and after '3 4', which no commit has whole, came 5 1."""
+    drafter = PromptLookup(2, 2, 2)
+    drafter.open(0, 100)
+    drafter.commit([Commit(0, 0, (1, 2, 3))])
+    drafter.commit([Commit(0, 3, (4, 5, 1, 2))])
+    assert drafter.propose([DraftRequest(0, [1, 2, 3, 4, 5, 1, 2], 2)])[0].token_ids == (3, 4)
+    assert drafter.propose([DraftRequest(0, [1, 2, 3, 4, 5, 1, 2, 3, 4], 2)])[0].token_ids == (5, 1)

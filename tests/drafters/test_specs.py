@@ -25,6 +25,7 @@ def test_method_selects_the_spec() -> None:
         ({"method": "mtp", "num_tokens": 8}, "mtp: 'num_tokens' is 8: input should be less than or equal to 7"),
         ({"method": "draft_model"}, "draft_model: 'model' is missing"),
         ({"method": "prompt_lookup", "min_ngram": 5}, "prompt_lookup: min_ngram 5 is above max_ngram 4"),
+        ({"method": "prompt_lookup", "max_ngram": 17}, "'max_ngram' is 17: input should be less than or equal to 16"),
         ({"method": "synthetic", "acceptance": 1.5}, "synthetic: acceptance is 1.5; allowed: probabilities"),
         ({"method": ["mtp"]}, "unknown method ['mtp']"),
     ],

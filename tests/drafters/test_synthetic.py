@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drafters.engine.runner import Runner
-from drafters.engine.sequence import Request
+from drafters.engine.sequence import Request, RequestError
 from drafters.synthetic import Synthetic
 from tests.drafters.models import greedy, lean, prompt
 
@@ -30,3 +32,12 @@ def test_the_share_accepted_is_the_one_given() -> None:
     counters = runner.counters
     assert counters.num_draft_tokens > 180
     assert abs(counters.num_accepted_tokens / counters.num_draft_tokens - 0.9) < 0.085
+
+
+def test_stop_strings_are_refused_where_acceptance_is_made_up() -> None:
+    """Its drafts repeat a token, which could complete a stop string; without a drafter the same request is taken."""
+    runner = Runner(lean("llama"), 100, {"it": Synthetic(3, (1.0,))}, decode=lambda token_ids: "a" * len(token_ids))
+    with pytest.raises(RequestError, match="given with drafter 'it', whose repeated tokens could make one up"):
+        runner.add(Request((1,), 5, stop=("aa",), drafter="it"))
+    assert not runner.busy
+    runner.add(Request((1,), 5, stop=("aa",)))

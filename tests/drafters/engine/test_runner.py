@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 import torch
@@ -144,6 +145,10 @@ def test_counters_agree_with_each_other_and_with_the_rounds(seed: int) -> None:
     assert count.num_accepted_tokens == sum(each.num_accepted_tokens for each in rounds)
     assert sum(count.accepted_per_position) == count.num_accepted_tokens > 0
     assert count.accepted_per_position == sorted(count.accepted_per_position, reverse=True)
+    assert sum(count.acceptance_histogram) == count.num_drafts
+    assert sum(j * number for j, number in enumerate(count.acceptance_histogram)) == count.num_accepted_tokens
+    at_least = [count.num_drafts, *count.accepted_per_position, 0]
+    assert count.acceptance_histogram == [more - less for more, less in pairwise(at_least)]
     assert count.generation_tokens == sum(sequence.num_output_tokens for sequence in running)
     assert count.generation_tokens == (
         count.num_first_tokens + count.num_accepted_tokens + count.num_rounds - count.num_cut_tokens
@@ -156,12 +161,28 @@ def test_counters_agree_with_each_other_and_with_the_rounds(seed: int) -> None:
         if sequence.rounds:
             said = 1 + sum(each.num_accepted_tokens + 1 for each in sequence.rounds) - sequence.num_cut_tokens
             assert said == sequence.num_output_tokens
+    assert [record.round_index for record in records] == list(range(len(records)))
+    for record in records:
+        shares = [each for each in rounds if each.round_index == record.round_index]
+        assert [each.batch_size for each in shares] == [record.batch_size] * record.batch_size
+        assert sum(each.num_draft_tokens for each in shares) == record.num_draft_tokens
+        assert sum(each.num_accepted_tokens for each in shares) == record.num_accepted_tokens
     assert sum(record.batch_size for record in records) == len(rounds)
-    assert sum(record.num_draft_tokens for record in records) == count.num_draft_tokens
-    assert sum(record.num_accepted_tokens for record in records) == count.num_accepted_tokens
     assert max(record.batch_size for record in records) <= 4
     assert max(record.prefill_tokens for record in records) <= 16
     assert all(min(record.draft_ns, record.verify_ns, record.host_ns) >= 0 for record in records)
+    assert all(0 < record.forward_ns <= record.verify_ns for record in records)
+
+
+def test_a_rounds_context_is_what_it_began_with() -> None:
+    """Three tokens after a prompt of 21: the prompt's round has no context, the next two see 21 and 22 tokens."""
+    records: list[RoundRecord] = []
+    runner = Runner(lean("llama"), 100, on_round=records.append)
+    sequence = runner.add(Request(tuple(PROMPTS[0]), 3))
+    run(runner)
+    assert [record.context_tokens for record in records] == [0, 21, 22]
+    assert [record.prefill_tokens for record in records] == [21, 0, 0]
+    assert [each.round_index for each in sequence.rounds] == [1, 2]
 
 
 def test_each_request_has_its_own_length() -> None:
@@ -248,3 +269,40 @@ def test_a_drafter_that_gives_too_much_is_told_so() -> None:
     runner.step()
     with pytest.raises(ValueError, match="drafter 'it' gave 3 nodes; allowed: 2"):
         runner.step()
+
+
+@pytest.mark.parametrize("where", ["open", "propose", "commit"])
+def test_a_round_that_fails_ends_those_in_it_and_no_other(where: str) -> None:
+    """The drafter fails once: the two in that round are aborted and hold nothing, the third, who waits, gets its
+    text."""
+
+    class Faulty(Oracle):
+        fails = where
+
+        def _fail(self, here: str) -> None:
+            if self.fails == here:
+                self.fails = ""
+                raise RuntimeError(f"{here} failed")
+
+        def open(self, sequence_id: int, max_length: int) -> None:
+            self._fail("open")
+            super().open(sequence_id, max_length)
+
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+            self._fail("propose")
+            return super().propose(requests)
+
+        def commit(self, commits: Sequence[Commit]) -> None:
+            self._fail("commit")
+            super().commit(commits)
+
+    texts = [[*text, *greedy("llama", text, 20)] for text in PROMPTS]
+    runner = Runner(lean("llama"), 200, {"it": Faulty(texts, 4, tree=False)}, max_sequences=2)
+    running = [runner.add(Request(tuple(text), 20, drafter="it")) for text in PROMPTS]
+    with pytest.raises(RuntimeError, match=f"{where} failed"):
+        run(runner)
+    assert [sequence.finish_reason for sequence in running] == ["abort", "abort", None]
+    assert (runner.scheduler.slots.used, runner.scheduler.num_active, runner.scheduler.num_waiting) == (0, 0, 1)
+    run(runner)
+    assert running[2].token_ids == texts[2]
+    assert runner.counters.num_first_tokens == (1 if where == "open" else 3)

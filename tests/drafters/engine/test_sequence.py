@@ -44,6 +44,18 @@ def test_a_stop_string_may_begin_in_an_earlier_round() -> None:
     assert (letters(sequence.output), sequence.matched_stop, sequence.finish_reason) == ("abcde", "cde", "stop")
 
 
+def test_a_stop_string_reaches_across_tokens_without_text() -> None:
+    """Token 99 shows nothing: 'ab' with fifty of them between its letters, after thirty other letters, ends the text."""
+
+    def passed_over(token_ids: Sequence[int]) -> str:
+        return letters([token_id for token_id in token_ids if token_id != 99])
+
+    sequence = RunningSequence(0, Request((23, 24), 100, stop=("ab",)), 102, passed_over)
+    assert sequence.extend([2] * 30 + [0] + [99] * 50) == 81
+    assert sequence.extend([1, 1]) == 1
+    assert (sequence.matched_stop, sequence.num_output_tokens) == ("ab", 82)
+
+
 def test_a_stop_string_in_the_prompt_does_not_count() -> None:
     """The prompt ends with 'y'; saying 'a' makes 'ya' of both, which nobody said."""
     sequence = running(stop=("ya",))

@@ -116,7 +116,7 @@ def test_bfloat16_runs_and_stays_near_float64() -> None:
 
 
 def test_what_it_cannot_run_is_refused_by_name(tmp_path: Path) -> None:
-    """Another family, a window, moving angles, an empty folder and a position past the end are refused with a
+    """Another family, quantized weights, a window, moving angles, an empty folder and a position past the end, each with a
     reason."""
     GPT2LMHeadModel(GPT2Config(vocab_size=10, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(TargetError, match="'gpt2' given; this engine runs llama"):
@@ -131,6 +131,10 @@ def test_what_it_cannot_run_is_refused_by_name(tmp_path: Path) -> None:
         DecoderModel(LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=moving)))
     with pytest.raises(TargetError, match="'gelu' given; this engine runs models with 'silu'"):
         DecoderModel(LlamaForCausalLM(LlamaConfig(**SIZES, hidden_act="gelu")))
+    packed: Any = LlamaForCausalLM(LlamaConfig(**SIZES))
+    packed.config.quantization_config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    with pytest.raises(TargetError, match=r"weights are quantized \(fp8\); this engine runs plain ones"):
+        DecoderModel(packed)
     model = lean("llama")
     with pytest.raises(ValueError, match="position 256 asked for"):
         model.forward([Span(0, 256, [1], 1)], model.new_cache(300))
