@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint typecheck unit bench-client clean
+.PHONY: run test lint typecheck unit bench-client bench-engine clean
 
 run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
 	$(BIN)/harness run workloads/coding-en.yaml --quick --arms baseline,ngram-simple
@@ -25,6 +25,9 @@ unit: $(VENV)/test.stamp
 
 bench-client: $(VENV)/test.stamp  ## what the streaming client carries, against httpx, aiohttp and openai in the same run
 	$(BIN)/python -m bench.client
+
+bench-engine: $(VENV)/test.stamp  ## the builtin engine beside transformers, llama.cpp and the machine's limits; nothing else should run
+	$(BIN)/python -m bench.engine
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable '.[llamacpp]'

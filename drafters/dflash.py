@@ -55,7 +55,7 @@ class DFlash:
         if spec.model is not None:
             checkpoint = Checkpoint.load(spec.model)
         else:
-            checkpoint = untrained(target, spec.block_size, spec.num_layers, spec.seed)
+            checkpoint = untrained(target, spec.block_size, spec.num_layers, spec.seed, spec.mask_token_id)
         return cls(checkpoint, target, cache_tokens, spec.num_tokens)
 
     def open(self, sequence_id: int, max_length: int) -> None:

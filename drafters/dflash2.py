@@ -20,7 +20,7 @@ from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.checkpoint import Checkpoint, drawn
 from drafters.dflash_backbone import Around, Backbone, Sublayer
 from drafters.dflash_config import DFlashConfig, draft_integer
-from drafters.layers import Projection, project
+from drafters.projections import Projection, project
 from drafters.sampling import distribution, pick
 from drafters.specs import DFlash2Spec, SpecError
 
@@ -219,7 +219,7 @@ class DFlash2:
             checkpoint = Checkpoint.load(spec.model)
         else:
             config = DFlash2Config(
-                DFlashConfig.for_target(target, spec.block_size, spec.num_layers),
+                DFlashConfig.for_target(target, spec.block_size, spec.num_layers, spec.mask_token_id),
                 conv_group_size=gcd(target.hidden_size, 16),
                 selector_rank=spec.selector_rank,
                 selector_top_k=spec.selector_top_k,

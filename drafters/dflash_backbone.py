@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import silu
 
 from drafters.base import Commit, DraftRequest, Target
 from drafters.dflash_config import DFlashConfig
 from drafters.engine.kv_cache import KvCache
 from drafters.engine.slots import Slots
-from drafters.layers import Projection, Rotary, attend, project
+from drafters.layers import Rotary, attend, rms_norm
+from drafters.projections import Projection, project
 
 __all__ = ["Around", "Backbone", "Sublayer"]
 
@@ -32,6 +33,9 @@ is added to what it returns."""
 # A block runs ahead of each sequence, and how many sequences there will be is not known: memory for one block is added for
 # every so many tokens of the bound. Sequences that are shorter on average can leave one without room; it drafts nothing.
 TOKENS_PER_BLOCK = 64
+# Context rows worked on at a time. A prefix copied from another sequence comes whole, and its fused features would be as
+# large as the prefix is long.
+CHUNK = 512
 
 
 def _bare(rows: Tensor, sublayer: Sublayer) -> Tensor:
@@ -137,9 +141,9 @@ class Backbone:
             context.length = end
         if positions:
             device = self._target.device
-            self._remember(
-                torch.cat(features), torch.tensor(positions, device=device), torch.tensor(slots, device=device)
-            )
+            parts = (torch.cat(features), torch.tensor(positions, device=device), torch.tensor(slots, device=device))
+            for some in zip(*(torch.split(part, CHUNK) for part in parts), strict=True):
+                self._remember(*some)
 
     def release(self, sequence_id: int) -> None:
         """Give back the sequence's room; unknown ids are ignored."""
@@ -235,7 +239,7 @@ class Backbone:
         return context.slot + first, context.slot + end, mask
 
     def _norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(rows, (rows.shape[-1],), weight, self.config.rms_norm_eps)
+        return rms_norm(rows, weight, self.config.rms_norm_eps)
 
 
 def _layer(weights: Mapping[str, Tensor], index: int, around_attention: Around, around_mlp: Around) -> _Layer:

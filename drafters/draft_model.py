@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.engine.slots import Slots, common_length
-from drafters.engine.target import DecoderModel, Span
+from drafters.engine.target import DecoderModel, Span, TargetError
 from drafters.sampling import distribution, pick
 from drafters.specs import DraftModelSpec, SpecError
 
@@ -75,8 +77,18 @@ class DraftModel:
 
     @classmethod
     def from_spec(cls, spec: DraftModelSpec, target: Target, cache_tokens: int) -> DraftModel:
-        """Load the model in the target's type, onto its device."""
-        model = DecoderModel.load(spec.model, target.dtype, str(target.device))
+        """Load the model in the target's type, onto its device.
+
+        Raises SpecError for a folder that holds no model, or one whose tokens are not the target's; that is seen where
+        both folders have a tokenizer.json.
+        """
+        folder: Path | None = getattr(target, "folder", None)
+        if folder is not None:
+            _compare(spec.model, folder)
+        try:
+            model = DecoderModel.load(spec.model, target.dtype, str(target.device))
+        except TargetError as error:
+            raise SpecError(f"draft_model: {error}") from error
         return cls(model, target.vocab_size, cache_tokens, spec.num_tokens, spec.greedy)
 
     def open(self, sequence_id: int, max_length: int) -> None:
@@ -202,3 +214,29 @@ class DraftModel:
         spread[:, : probs.shape[1]] = probs
         tokens = [drawn[i] if self._samples(request) else best[i] for i, request in enumerate(requests)]
         return tokens, spread
+
+
+def _compare(own: Path, target: Path) -> None:
+    """Raise SpecError where a token id means another text to the draft model than to the target."""
+    mine, theirs = _texts(own), _texts(target)
+    for index in sorted(mine.keys() & theirs.keys()):
+        if mine[index] != theirs[index]:
+            raise SpecError(
+                f"draft_model: token {index} is {mine[index]!r} in {own} and {theirs[index]!r} in {target}; "
+                "give a model with the target's tokenizer"
+            )
+
+
+def _texts(folder: Path) -> dict[int, str]:
+    """Token id → text, of the vocabulary in ``tokenizer.json``; empty where there is none to be read.
+
+    Tokens added beside the vocabulary are left out: members of a family name some of them differently.
+    """
+    try:
+        read = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = read["model"]["vocab"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    if isinstance(vocabulary, dict):
+        return {index: text for text, index in vocabulary.items()}
+    return {index: text for index, (text, _) in enumerate(vocabulary)}

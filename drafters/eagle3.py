@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm
 
 from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.checkpoint import Checkpoint, drawn, untrained_sizes
-from drafters.layers import CachedRows, DecoderLayer, LayerShape, project
+from drafters.layers import CachedRows, DecoderLayer, LayerShape, rms_norm
 from drafters.pairs import Pairs, PairState
+from drafters.projections import project
 from drafters.specs import Eagle3Spec, SpecError
 
 __all__ = ["Eagle3", "feature_layers", "tensor_shapes", "untrained"]
@@ -272,7 +272,7 @@ class Eagle3:
         return best.values.tolist(), self._to_target[best.indices].tolist()
 
     def _norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(rows, (rows.shape[-1],), weight, self._eps)
+        return rms_norm(rows, weight, self._eps)
 
 
 def _midlayer(checkpoint: Checkpoint) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""Blocks of a decoder that the target and the neural drafters share: projections, rotary positions, grouped attention.
+"""Blocks of a decoder that the target and the neural drafters share: rotary positions, grouped attention, a layer.
 
 Rows are flat: all tokens of all sequences of a pass stand in one dimension, so ragged lengths need no padding.
 """
@@ -7,96 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from torch.linalg import vector_norm
+from torch.nn.functional import scaled_dot_product_attention, silu
 
 from drafters.engine.kv_cache import KvCache
+from drafters.projections import project
 
 __all__ = [
     "CachedRows",
     "DecoderLayer",
-    "Dense",
     "LayerShape",
-    "Packed",
-    "Projection",
     "Rotary",
     "attend",
     "causal_block",
     "lookback_mask",
-    "project",
+    "rms_norm",
     "tree_block",
 ]
 
 # Up to this many query rows the heads of a group are folded into the rows, which spares expanding K/V; beyond it the folded
 # mask (rows × group × context) would be the larger cost.
 FOLDED_ROWS = 32
-
-
-class Projection(Protocol):
-    """A linear map over the last dimension: dense, quantized or in a layout of its own."""
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[n, in] → [n, out]."""
-        ...
-
-
-class Dense:
-    """Weights as they are: ``weight`` [out, in], ``bias`` [out] or None."""
-
-    __slots__ = ("bias", "weight")
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight = weight
-        self.bias = bias
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[n, in] → [n, out]."""
-        return linear(rows, self.weight, self.bias)
-
-
-class Packed:
-    """Weights in the blocked layout of oneDNN, for CPUs.
-
-    With weights as they are, 2 to 16 rows cost torch's CPU product twice the time of one row; in this layout they cost
-    about the same, which is what verification lives on. The values are those of `Dense` up to the order of summation.
-    """
-
-    __slots__ = ("_bias", "_weight")
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        # The number of rows is a hint to the choice of the layout only; any number may be multiplied.
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
-        self._bias = bias
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[n, in] → [n, out]."""
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
-        return made
-
-    @staticmethod
-    def suits(weight: Tensor) -> bool:
-        """Whether this build of torch can pack weights of this type and place."""
-        return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16) and _packs(weight.dtype)
-
-
-@cache
-def _packs(dtype: torch.dtype) -> bool:
-    # The operators are not public and not all processors have all types, so one small product is tried.
-    weight, rows = torch.tensor([[1, 2], [3, 4]], dtype=dtype), torch.tensor([[1, 1]], dtype=dtype)
-    try:
-        made = Packed(weight)(rows)
-    except (AttributeError, RuntimeError):
-        return False
-    return bool(torch.equal(made, Dense(weight)(rows)))  # whole numbers this small are exact in every type
-
-
-def project(weight: Tensor, bias: Tensor | None = None) -> Projection:
-    """Return the fastest projection for ``weight`` [out, in] where it is."""
-    return Packed(weight, bias) if Packed.suits(weight) else Dense(weight, bias)
 
 
 class Rotary:
@@ -123,6 +57,19 @@ class Rotary:
         """Rotate ``heads`` [n, heads, head_dim] by the angles of `at`."""
         cos, sin = angles
         return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+
+
+def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm over the last dimension, times ``weight``.
+
+    torch's own is made of more passes over memory on a CPU (2.13: a third slower for one row, ten times for 512). It keeps
+    the low precisions, where it accumulates in float32.
+    """
+    size = rows.shape[-1]
+    if rows.dtype not in (torch.float32, torch.float64):
+        return torch.nn.functional.rms_norm(rows, (size,), eps=eps) * weight
+    scale = vector_norm(rows, dim=-1, keepdim=True).square_().mul_(1 / size).add_(eps).rsqrt_()
+    return torch.mul(rows, scale).mul_(weight)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -277,7 +224,7 @@ class DecoderLayer:
         qkv = self._qkv(normed).view(normed.shape[0], -1, shape.head_dim)
         turned = qkv[:, :turning]  # query heads, then key heads
         if self._qk_norm is not None:
-            turned = rms_norm(turned, (shape.head_dim,), eps=shape.eps) * self._qk_norm
+            turned = rms_norm(turned, self._qk_norm, shape.eps)
         turned = Rotary.turn(turned, self._rotary.at(positions))
         made: list[Tensor] = []
         first = 0
@@ -289,7 +236,7 @@ class DecoderLayer:
             made.append(attend(turned[first:end, : shape.heads], keys[:stop], values[:stop], part.mask))
             first = end
         hidden = residual + self._out(torch.cat(made))
-        gate, up = self._gate_up(rms_norm(hidden, (shape.hidden_size,), self._mlp_norm, shape.eps)).chunk(2, dim=-1)
+        gate, up = self._gate_up(rms_norm(hidden, self._mlp_norm, shape.eps)).chunk(2, dim=-1)
         return hidden + self._down(silu(gate).mul_(up))
 
     def _turning(self, positions: int) -> Rotary:

@@ -20,7 +20,7 @@ from torch.nn.functional import silu
 
 from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.checkpoint import Checkpoint, drawn
-from drafters.layers import project
+from drafters.projections import project
 from drafters.specs import MedusaSpec, SpecError
 
 __all__ = ["FILE_NAME", "Medusa", "TreeBuffers", "tensor_shapes", "tree_buffers", "untrained"]

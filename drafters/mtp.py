@@ -19,12 +19,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm
 
 from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.checkpoint import Checkpoint, drawn, untrained_sizes
-from drafters.layers import CachedRows, DecoderLayer, LayerShape, project
+from drafters.layers import CachedRows, DecoderLayer, LayerShape, rms_norm
 from drafters.pairs import Pairs
+from drafters.projections import project
 from drafters.specs import MtpSpec, SpecError
 
 __all__ = ["MAX_TOKENS", "Mtp", "tensor_shapes", "untrained"]
@@ -154,7 +154,7 @@ class Mtp:
         return self._norm(fused, self._input_norm), fused
 
     def _norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(rows, (rows.shape[-1],), weight, self._eps)
+        return rms_norm(rows, weight, self._eps)
 
 
 def _last_state(features: Tensor) -> Tensor:

@@ -24,6 +24,10 @@ from drafters.layers import CachedRows, DecoderLayer
 
 __all__ = ["PairState", "Pairs"]
 
+# Pairs in one pass, all sequences together: a pass's mask is its rows by everything before them, and a prefix copied from
+# another sequence comes whole.
+CHUNK = 512
+
 Combine = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Embeddings [n, hidden] and hidden states [n, hidden] → what the attention reads [n, attention_size], normed, and the
 residual [n, hidden]."""
@@ -73,19 +77,14 @@ class Pairs:
         return torch.stack(made)
 
     def commit(self, commits: Sequence[Commit], fuse: Callable[[Tensor], Tensor]) -> None:
-        """Feed the new pairs of all sequences in one pass.
+        """Feed the new pairs of all sequences in one pass, or in several of bounded size.
 
         ``fuse`` makes features [n, layers, hidden] into hidden states [n, hidden]. Raises ValueError for a commit that
         brings no features or does not follow the one before.
         """
-        if not commits:
-            return
-        token_ids: list[int] = []
-        features: list[Tensor] = []
-        rows: list[CachedRows] = []
-        states = [self._states[commit.sequence_id] for commit in commits]
-        for commit, state in zip(commits, states, strict=True):
-            taken = commit.features
+        waiting: list[tuple[PairState, tuple[int, ...], Tensor]] = []
+        for commit in commits:
+            state, taken = self._states[commit.sequence_id], commit.features
             if taken is None or not len(taken):
                 raise ValueError(f"the commit of sequence {commit.sequence_id} has no features; give its layers'")
             count = len(taken)
@@ -94,14 +93,22 @@ class Pairs:
                 raise ValueError(
                     f"features from position {first} on given for sequence {commit.sequence_id}; next is {state.length}"
                 )
-            token_ids.extend(commit.token_ids[len(commit.token_ids) - count :])
-            features.append(taken)
-            rows.append(CachedRows.chain(state.cache, state.length, count))
-        output = self.run(token_ids, fuse(torch.cat(features)), rows)
+            waiting.append((state, commit.token_ids[len(commit.token_ids) - count :], taken))
+        while waiting:
+            share = max(1, CHUNK // len(waiting))
+            self._feed([(state, tokens[:share], taken[:share]) for state, tokens, taken in waiting], fuse)
+            waiting = [
+                (state, tokens[share:], taken[share:]) for state, tokens, taken in waiting if len(tokens) > share
+            ]
+
+    def _feed(self, parts: Sequence[tuple[PairState, Sequence[int], Tensor]], fuse: Callable[[Tensor], Tensor]) -> None:
+        rows = [CachedRows.chain(state.cache, state.length, len(tokens)) for state, tokens, _ in parts]
+        hidden = fuse(torch.cat([taken for _, _, taken in parts]))
+        output = self.run([token for _, tokens, _ in parts for token in tokens], hidden, rows)
         end = 0
-        for state, part in zip(states, rows, strict=True):
-            end += len(part.positions)
-            state.length += len(part.positions)
+        for state, tokens, _ in parts:
+            end += len(tokens)
+            state.length += len(tokens)
             state.output = output[end - 1].clone()  # a copy, so that the rest of the pass is freed
 
     def run(self, token_ids: Sequence[int], hidden: Tensor, rows: Sequence[CachedRows]) -> Tensor:

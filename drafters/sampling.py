@@ -162,7 +162,7 @@ class UniformDraw:
 
     def choose(self, probs: Tensor) -> int:
         """The token at which the cumulative sum of ``probs`` [vocab] passes the next uniform."""
-        uniform = torch.tensor([next(self._uniforms)], dtype=torch.float64, device=probs.device)
+        uniform = torch.tensor([float(next(self._uniforms))], dtype=torch.float64, device=probs.device)
         token = int(pick(probs.unsqueeze(0), uniform))
         if token < 0:
             raise ValueError("a distribution without mass given; at least one token needs a positive probability")
@@ -172,7 +172,7 @@ class UniformDraw:
 def round_uniforms(generator: torch.Generator, draft_len: int) -> list[float]:
     """The uniforms of one verification: ``draft_len`` + 1, whatever comes of it.
 
-    No rule asks more (each drafted token at most once, then one choice), and a count that does not depend on the
+    No rule asks more (one question a drafted token at most, then one choice), and a count that does not depend on the
     outcome keeps a sequence's stream the same in every batch in which its drafts have the same lengths. Other lengths
     give another text of the same distribution.
     """

@@ -146,6 +146,8 @@ class DFlashSpec(_Spec):
     """Of untrained weights; a checkpoint brings its own."""
     num_layers: int = Field(default=5, ge=1, le=64)
     """Of untrained weights."""
+    mask_token_id: int | None = Field(default=None, ge=0)
+    """Of untrained weights: the token that stands where one is to be drafted; ``None`` is the vocabulary's last."""
     seed: int = 0
 
 

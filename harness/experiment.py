@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from harness.engines.base import Engine
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
 from harness.manifest import describe_workload
@@ -17,8 +19,8 @@ from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
 from harness.replay.clock import MonotonicClock
 from harness.replay.schedule import CellPlan, cell_order, plan_cell
-from harness.store import ROUNDS, RunFolder
-from harness.workload import Arm, EngineSpec, LoadedWorkload
+from harness.store import RunFolder
+from harness.workload import Arm, EngineSpec, LoadedWorkload, Workload
 
 MAX_ATTEMPTS = 2  # a cell whose server died is run once more on a fresh server
 NOT_INPUT = frozenset({"path", "path_from_run", "sha256", "description"})  # of a workload's description
@@ -104,12 +106,22 @@ def check_resumable(experiment: Experiment, folder: RunFolder) -> None:
         before = then.get(now["name"])
         if before is None:
             raise RunFolderError(f"{folder.path} holds no workload {now['name']!r}; it has {', '.join(then)}")
+        before |= _with_defaults(before)
         changed = [key for key in now if key not in NOT_INPUT and before.get(key) != now[key]]
         if changed:
             raise RunFolderError(
                 f"{loaded.path} changed since {folder.path} was started ({', '.join(changed)}); "
                 "a run cannot be continued on other input: restore the file or start a new run"
             )
+
+
+def _with_defaults(described: dict[str, Any]) -> dict[str, Any]:
+    """Return the workload's own keys of a description; a key that came after it was written has its default."""
+    try:
+        own = {key: described[key] for key in Workload.model_fields if key in described}
+        return Workload.model_validate(own).model_dump(mode="json")
+    except ValidationError:
+        return {}  # written by hand or by another version: compared as it stands
 
 
 async def run(
@@ -209,9 +221,11 @@ class _Cells:
     async def _once(self, key: CellKey, plan: CellPlan, order: int) -> tuple[CellRecord, CellOutcome]:
         workload = next(loaded.workload for loaded in self.experiment.workloads if loaded.workload.name == key.workload)
         policy = workload.replay.prompt_cache
+        if policy == "salt" and self.engine.shares_cache():
+            policy = "reset"  # the salt keeps cells of one arm apart; all arms send the same prompts
         if policy == "reset" and not await self.engine.reset_prompt_cache(key.arm):
             policy = "shared"  # the server cannot empty its cache; the record says what really was
-        if self.attempts[key] > 1 and self.salt_run:
+        if policy == "salt" and self.attempts[key] > 1 and self.salt_run:
             policy = "shared"  # a server that outlives the attempt before may still hold its prompts
         before = await self.engine.counters(key.arm)
         self.progress.cell_started(key)
@@ -286,10 +300,8 @@ def _attempts(folder: RunFolder) -> defaultdict[CellKey, int]:
     attempts: defaultdict[CellKey, int] = defaultdict(int)
     for record in folder.steps():
         attempts[record.cell] = max(attempts[record.cell], record.attempt)
-    for row in folder.rows(ROUNDS):  # a step's rounds are written before the step: a kill can leave them alone
-        workload, arm, concurrency, repeat, attempt, *_ = row["step"]
-        key = CellKey(workload, arm, concurrency, repeat)
-        attempts[key] = max(attempts[key], attempt)
+    for found in folder.rounds():  # a step's rounds are written before the step: a kill can leave them alone
+        attempts[found.cell] = max(attempts[found.cell], found.attempt)
     return attempts
 
 

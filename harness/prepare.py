@@ -7,10 +7,11 @@ from pathlib import Path
 
 from harness.analysis.slo import parse_slo
 from harness.analysis.thresholds import parse_threshold
-from harness.engines.llamacpp import LlamaCppEngine, check_arms
+from harness.engines import builtin, llamacpp
+from harness.engines.base import Engine
 from harness.errors import UsageError, WorkloadError
 from harness.experiment import Experiment, combine
-from harness.models import ModelFile, resolve
+from harness.models import resolve, resolve_folder
 from harness.overrides import Overrides, apply
 from harness.workload import LoadedWorkload, load
 
@@ -26,30 +27,40 @@ def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
         _check_goals(item)
     workloads = [apply(item, overrides) for item in loaded]
     for item in workloads:
-        check_arms(item)
+        (builtin if item.workload.engine.kind == "builtin" else llamacpp).check_arms(item)
     return combine(workloads)
 
 
-def fetch_model(experiment: Experiment, progress: Callable[[str, float], None]) -> ModelFile | None:
-    """Return the model file, fetched and checked; ``None`` if every arm attaches to a server that has its own.
+def fetch_model(experiment: Experiment, progress: Callable[[str, float], None]) -> None:
+    """Fetch and check the model that the engine will read, unless every arm attaches to a server that has its own.
 
     Raises:
         ModelError: if the model is unknown, damaged or cannot be fetched.
+        EngineStartError: if the packages that the engine needs are not installed.
     """
     spec = experiment.engine
     if all(arm.base_url or spec.base_url for arm in experiment.arms):
-        return None
-    return resolve(spec.model, progress=progress)
+        return
+    if spec.kind == "builtin":
+        builtin.require_packages()
+        resolve_folder(spec.model, progress=progress)
+    else:
+        resolve(spec.model, progress=progress)
 
 
-def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, float], None]) -> LlamaCppEngine:
+def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, float], None]) -> Engine:
     """Return the engine of an experiment, not started yet; its servers log into ``folder``."""
+    own = folder / "engine"
+    if experiment.engine.kind == "builtin":
+        return builtin.BuiltinEngine(
+            experiment.engine, experiment.arms, concurrency=experiment.slots, folder=own, progress=progress
+        )
     policies = {loaded.workload.replay.prompt_cache for loaded in experiment.workloads}
-    return LlamaCppEngine(
+    return llamacpp.LlamaCppEngine(
         experiment.engine,
         experiment.arms,
         concurrency=experiment.slots,
-        folder=folder / "engine",
+        folder=own,
         prompt_cache="reset" if "reset" in policies else "salt",
         progress=progress,
     )

@@ -5,7 +5,7 @@ Unknown is ``None``, never 0. The wire names of speculative counters are vLLM's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -67,12 +67,31 @@ class SpecCounters:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One propose→verify pass of one request; ``batch_size`` is ``None`` where the engine does not tell it."""
+    """One propose→verify pass of one request; what the engine does not tell is ``None``.
+
+    ``t_ns`` is when it was verified, or, where only the client's clock is known, when its chunk arrived. ``round_index`` numbers
+    the engine's own rounds and is the same for all requests that shared one, ``batch_size`` says how many they were. ``draft_ns``,
+    ``verify_ns`` and ``host_ns`` (the rest) are the times of the whole round, not this request's share.
+    """
 
     t_ns: int
     num_draft_tokens: int
     num_accepted_tokens: int
     batch_size: int | None = None
+    round_index: int | None = None
+    draft_ns: int | None = None
+    verify_ns: int | None = None
+    host_ns: int | None = None
+
+    def to_row(self) -> list[int | None]:
+        """Return the values in the order of the fields; those of an engine that tells no more are left out at the end."""
+        row = [getattr(self, field.name) for field in fields(self)]
+        return row if any(value is not None for value in row[4:]) else row[:4]
+
+    @classmethod
+    def from_row(cls, row: Sequence[int | None]) -> Round:
+        """Inverse of :meth:`to_row`."""
+        return cls(*row)  # type: ignore[arg-type]  # the first three were written as numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,18 @@ class Output:
     token_ids: tuple[int, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class StepRounds:
+    """The rounds of one step in order, and which step that was."""
+
+    cell: CellKey
+    attempt: int
+    instance: int
+    step_index: int
+    task_id: str
+    rounds: tuple[Round, ...]
+
+
 @dataclass(slots=True)
 class RunFolder:
     """A run folder opened for appending and reading. Each append is on disk (in the page cache) when the call returns."""
@@ -146,8 +158,7 @@ class RunFolder:
                 record.instance,
                 record.step_index,
             ]
-            values = [[r.t_ns, r.num_draft_tokens, r.num_accepted_tokens, r.batch_size] for r in rounds]
-            self._append(ROUNDS, {"step": place, "task_id": record.task_id, "rounds": values})
+            self._append(ROUNDS, {"step": place, "task_id": record.task_id, "rounds": [r.to_row() for r in rounds]})
         self._append(STEPS, record.to_row())
 
     def append_output(self, output: Output) -> None:
@@ -187,6 +198,14 @@ class RunFolder:
         for row in self.rows(OUTPUTS):
             ids = row["token_ids"]
             yield Output(row["sha256"], row["text"], None if ids is None else tuple(ids))
+
+    def rounds(self) -> Iterator[StepRounds]:
+        """Yield the rounds of every step whose engine told them, of unfinished attempts too."""
+        for row in self.rows(ROUNDS):
+            workload, arm, concurrency, repeat, attempt, instance, step_index = row["step"]
+            cell = CellKey(workload, arm, concurrency, repeat)
+            found = tuple(Round.from_row(item) for item in row["rounds"])
+            yield StepRounds(cell, attempt, instance, step_index, row["task_id"], found)
 
     def done_cells(self) -> dict[CellKey, int]:
         """Return the finished cells with the attempt that finished them."""

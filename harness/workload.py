@@ -7,22 +7,43 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import WorkloadError
 from harness.tasks import Task, read_tasks
 
 MAX_CONCURRENCY = 4096
-Scalar = bool | int | float | str
+EngineKind = Literal["llamacpp", "builtin"]
+KINDS: tuple[str, ...] = get_args(EngineKind)
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """Return an option's value, lists and mappings inside it included; YAML also knows dates, sets and infinities."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str | int) for key in value):
+            raise ValueError("the keys of a mapping are texts or whole numbers")
+        return {key: _plain(item) for key, item in value.items()}
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise ValueError(f"a {type(value).__name__} is no option; give numbers, texts, lists or mappings of them")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("an option is a finite number")
+    return value
+
+
+Options = dict[str, Annotated[Any, AfterValidator(_plain)]]
+"""Options of a method or an engine by name; which there are and what each may be is the engine's business."""
 
 
 class _Strict(BaseModel):
@@ -39,12 +60,13 @@ class TaskSource(_Strict):
 class EngineSpec(_Strict):
     """The engine under test.
 
-    ``model`` is a name from ``harness models list`` or a path to a GGUF file. ``base_url`` attaches to running servers instead of
-    starting them, and then each arm needs its own address (an arm's ``base_url`` overrides this one). ``context_tokens`` is the
-    room of one request: prompt plus output.
+    ``model`` is a name from ``harness models list`` or a path: to a GGUF file (llamacpp), to a Hugging Face folder (builtin).
+    ``base_url`` attaches to what runs already instead of starting it: llamacpp has a server for each arm, so each arm needs its
+    own address (an arm's ``base_url`` overrides this one); builtin has one for all. ``context_tokens`` is the room of one request:
+    prompt plus output. ``options`` are further settings that only this kind of engine has.
     """
 
-    kind: Literal["llamacpp"] = "llamacpp"
+    kind: EngineKind = "llamacpp"
     model: str = "smollm2-135m"
     base_url: str | None = None
     context_tokens: Annotated[int, Field(ge=256, le=1_048_576)] = 4096
@@ -52,14 +74,20 @@ class EngineSpec(_Strict):
     start_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
     request_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     max_requests_per_s: Annotated[float, Field(gt=0)] | None = None
+    options: Options = {}
 
 
 class Arm(_Strict):
-    """One engine configuration under comparison; ``method: none`` is the baseline."""
+    """One engine configuration under comparison; ``method: none`` is the baseline.
+
+    An arm that names an ``engine`` exists only in runs on it, so that one file can hold arms for several engines, each under the
+    same name if it is meant to be the same thing there.
+    """
 
     name: Name
     method: str
-    options: dict[str, Scalar | list[float]] = {}
+    engine: EngineKind | None = None
+    options: Options = {}
     draft_model: str | None = None
     base_url: str | None = None
 
@@ -75,7 +103,8 @@ class Replay(_Strict):
 
     ``history``: recorded answers or the engine's own (live) stand in later prompts. ``tool_wait``: as recorded, scaled by
     ``tool_wait_scale``, or none. ``prompt_cache``: ``salt`` puts a short label in front of each cell's system prompt so that
-    no cell finds another's prompts in the cache; ``reset`` empties the server's caches where it can; ``shared`` leaves them.
+    no cell finds another's prompts in the cache (where all arms have one server, its cache is emptied too); ``reset`` empties the
+    server's caches where it can; ``shared`` leaves them.
     ``tools``: schemas and calls as text in the prompt, or in the request's own ``tools`` field (native).
     """
 
@@ -159,12 +188,9 @@ def load(path: Path) -> LoadedWorkload:
         workload = Workload.model_validate(data)
     except ValidationError as error:
         raise WorkloadError("\n".join(_explain(path, lines, item) for item in error.errors())) from error
-    _check_unique(path, lines, "arms", [arm.name for arm in workload.arms])
     _check_unique(path, lines, "concurrency", list(workload.concurrency))
-    baselines = [index for index, arm in enumerate(workload.arms) if arm.method == "none"]
-    if len(baselines) > 1:
-        line = _nearest_line(lines, ("arms", baselines[1], "method"))
-        raise WorkloadError(f"{path}:{line}: a second arm with method none; one arm is the baseline, remove the other")
+    for kind in KINDS:
+        _check_arms(path, lines, workload, kind)
     return LoadedWorkload(path, hashlib.sha256(raw).hexdigest(), workload, _read_sources(path, lines, workload), lines)
 
 
@@ -271,6 +297,25 @@ def _check_unique(path: Path, lines: dict[tuple[str | int, ...], int], key: str,
             raise WorkloadError(f"{path}:{line}: {key} has {value!r} twice; each must be different")
 
 
+def _check_arms(path: Path, lines: dict[tuple[str | int, ...], int], workload: Workload, kind: str) -> None:
+    """Check that the arms of one engine have different names and one baseline at most."""
+    seen: set[str] = set()
+    baselines = 0
+    for index, arm in enumerate(workload.arms):
+        if arm.engine not in (None, kind):
+            continue
+        if arm.name in seen:
+            line = _nearest_line(lines, ("arms", index, "name"))
+            raise WorkloadError(f"{path}:{line}: arms has {arm.name!r} twice; each must be different")
+        seen.add(arm.name)
+        baselines += arm.method == "none"
+        if arm.method == "none" and baselines > 1:
+            line = _nearest_line(lines, ("arms", index, "method"))
+            raise WorkloadError(
+                f"{path}:{line}: a second arm with method none; one arm is the baseline, remove the other"
+            )
+
+
 def _fields_at(location: Sequence[str | int]) -> list[str]:
     model: Any = Workload
     for part in location:
@@ -286,9 +331,7 @@ def _fields_at(location: Sequence[str | int]) -> list[str]:
 
 def _explain(path: Path, lines: dict[tuple[str | int, ...], int], item: Any) -> str:
     # pydantic adds the names of union members to the location ("str", "list[TaskSource]"); they are not keys of the file
-    location = tuple(
-        part for part in item["loc"] if isinstance(part, int) or not re.search(r"^(str|list|int|float|bool)\b|\[", part)
-    )
+    location = tuple(part for part in item["loc"] if isinstance(part, int) or not re.search(r"^(str|list)\b|\[", part))
     line = _nearest_line(lines, location)
     key = ".".join(map(str, location))
     given = f"{item['input']!r:.80}"

@@ -11,8 +11,9 @@ import pytest
 
 from harness.analysis.language import agrees
 from harness.overrides import Overrides, apply
+from harness.prepare import experiment_of
 from harness.tasks import Message, Task, read_tasks
-from harness.workload import load
+from harness.workload import KINDS, load
 
 FOLDER = Path(__file__).parent.parent / "workloads"
 FILES = sorted((FOLDER / "data").glob("*.jsonl"))
@@ -107,3 +108,19 @@ def test_every_workload_file_is_good(path: Path) -> None:
     assert loaded.workload.name == path.stem
     assert loaded.workload.baseline is not None
     assert apply(loaded, Overrides(quick=True)).workload.tasks_per_cell == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("**/*.yaml")), ids=lambda path: path.stem)
+def test_every_workload_file_is_for_every_engine(path: Path, kind: str) -> None:
+    """Each committed YAML file passes the check of each engine and has a baseline and something to compare there."""
+    methods = [arm.method for arm in experiment_of([path], Overrides(engine=kind)).arms]
+    assert methods[0] == "none"
+    assert len(methods) >= 2
+
+
+def test_all_everyday_workloads_make_one_run() -> None:
+    """The files beside each other share engine and arms, so that one run can take them all."""
+    for kind in KINDS:
+        plan = experiment_of(sorted(FOLDER.glob("*.yaml")), Overrides(engine=kind))
+        assert len(plan.workloads) == 6

@@ -318,6 +318,24 @@ async def test_resume_refuses_other_input(tmp_path: Path) -> None:
             experiment.check_resumable(experiment_of([path], Overrides()), folder)
 
 
+async def test_a_run_from_before_a_key_existed_can_be_continued(tmp_path: Path) -> None:
+    """A manifest without keys that workloads got later counts as one with their defaults."""
+    async with two_servers() as servers:
+        path = written(tmp_path, servers)
+    plan = experiment_of([path], Overrides())
+    out = tmp_path / "run"
+    folder = RunFolder.create(out, build(plan.workloads, [], "en", out))
+    described = folder.manifest["workloads"][0]
+    del described["engine"]["options"]
+    for arm in described["arms"]:
+        del arm["engine"]
+    experiment.check_resumable(plan, folder)
+    described["engine"]["threads"] = 2
+    with pytest.raises(RunFolderError, match=r"changed since .* \(engine\)"):
+        experiment.check_resumable(plan, folder)
+    folder.close()
+
+
 async def test_resume_refuses_another_engine(tmp_path: Path) -> None:
     """A run begun on one model cannot be continued on servers that serve another one."""
     async with two_servers() as servers:

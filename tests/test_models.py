@@ -4,6 +4,7 @@ import hashlib
 import multiprocessing
 import struct
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from harness import models
 from harness.errors import ModelError
 from harness.gguf_header import read_header
-from harness.models import CATALOGUE, CatalogueModel, installed, pull, resolve
+from harness.models import CATALOGUE, CatalogueModel, ModelFolder, installed, pull, resolve, resolve_folder
 
 VALUES = np.arange(64, dtype=np.float32).reshape(2, 32)
 
@@ -217,3 +218,46 @@ def test_two_pulls_at_once(tmp_path: Path, entry: CatalogueModel) -> None:
         paths = pool.starmap(_pull_in_process, [(good, tmp_path / "c")] * 2, chunksize=1)
     assert paths == [str(tmp_path / "c" / "tiny.F32.gguf")] * 2
     assert hashlib.sha256(Path(paths[0]).read_bytes()).hexdigest() == good.float32_sha256
+
+
+def test_folders_by_name_and_by_path(tmp_path: Path) -> None:
+    """A folder with a model is taken as it is; a name that was not pulled tells the folder it will have."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    assert resolve_folder(str(folder)) == ModelFolder(folder, "mine", None, None)
+    later = resolve_folder("smollm2-135m", fetch=False, cache=tmp_path)
+    assert (later.path, later.licence) == (tmp_path / "SmolLM2-135M-Instruct.F32.hf", "apache-2.0")
+    assert not later.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("m.gguf", "reads a Hugging Face folder: make one of a GGUF file with 'python -m drafters.convert"),
+        ("empty", "is no Hugging Face folder: it needs config.json"),
+        ("nothing", "give a known name (smollm2-135m) or the path of a Hugging Face folder"),
+    ],
+)
+def test_no_folders(tmp_path: Path, name: str, said: str) -> None:
+    """A file, a folder without a model and nothing at all are each told apart."""
+    (tmp_path / "m.gguf").write_bytes(gguf())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError) as caught:
+        resolve_folder(str(tmp_path / name))
+    assert said in str(caught.value)
+
+
+def test_a_file_that_cannot_become_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The converter's own words are in the error, and nothing half-made stays behind."""
+    (tmp_path / "F32.gguf").write_bytes(gguf())
+    entry = replace(
+        CATALOGUE[0], name="broken", float32_file="F32.gguf", float32_sha256=hashlib.sha256(gguf()).hexdigest()
+    )
+    monkeypatch.setattr(models, "CATALOGUE", (entry,))
+    with pytest.raises(
+        ModelError, match=r"(?s)cannot make a Hugging Face folder of .*F32.gguf \(exit code 2\): .*llama"
+    ):
+        resolve_folder("broken", cache=tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir() and path.name != "hashes"]

@@ -63,6 +63,21 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again.manifest["created"] == "now"
 
 
+def test_rounds_are_read_back(tmp_path: Path) -> None:
+    """What the engine told of a round comes back, what it did not tell is None, and short rows of older runs are read too."""
+    whole = Round(103, 3, 2, 4, round_index=9, draft_ns=10, verify_ns=20, host_ns=None)
+    run = RunFolder.create(tmp_path / "run", {})
+    run.append_step(step(0), rounds=[whole, Round(104, 0, 0)])
+    run.append_step(step(1), rounds=[Round(105, 3, 1, 2)])
+    run.append_step(step(2))
+    run.close()
+    rows = [row["rounds"] for row in run.rows("rounds.jsonl")]
+    assert rows == [[[103, 3, 2, 4, 9, 10, 20, None], [104, 0, 0, None]], [[105, 3, 1, 2]]]
+    found = list(RunFolder.open(run.path).rounds())
+    assert [(item.cell, item.step_index, item.task_id) for item in found] == [(KEY, 0, "t1"), (KEY, 1, "t1")]
+    assert [item.rounds for item in found] == [(whole, Round(104, 0, 0)), (Round(105, 3, 1, 2),)]
+
+
 def test_unknown_stays_unknown(tmp_path: Path) -> None:
     """A step of an engine that tells nothing keeps None, not 0, through the file."""
     run = RunFolder.create(tmp_path / "run", {})

@@ -73,6 +73,20 @@ def test_good_file(tmp_path: Path) -> None:
         ("[1, 4]", "[1, 4", 12, "not YAML"),
         ("name: small\n", "", 1, "key 'name' is missing"),
         ("{temperature: 0.0}", "{temperature: -1}", 14, "sampling.temperature is -1"),
+        (
+            "    options: {size_n: 3}",
+            "    options: {size_n: 2026-01-13}",
+            10,
+            "a date is no option; give numbers, texts",
+        ),
+        ("    options: {size_n: 3}", "    options: {size_n: .inf}", 10, "an option is a finite number"),
+        ("  kind: llamacpp", "  kind: vllm", 4, "engine.kind is 'vllm': input should be 'llamacpp' or 'builtin'"),
+        (
+            "    method: ngram-map-k",
+            "    method: ngram-map-k\n    engine: bultin",
+            10,
+            "arms.1.engine is 'bultin': input should be",
+        ),
         ("history: recorded", "history: invented", 13, "input should be 'recorded' or 'live'"),
     ],
 )
@@ -122,6 +136,81 @@ def test_arm_may_be_called_off(tmp_path: Path) -> None:
     """YAML 1.1 would read ``off`` as false; a workload keeps it as the word it is."""
     loaded = load(written(tmp_path, GOOD.replace("name: drafted", "name: off")))
     assert loaded.workload.arms[1].name == "off"
+
+
+SHARED = """\
+name: small
+tasks: tasks.jsonl
+engine: {options: {}}
+arms:
+  - {name: lookup, method: ngram-simple, engine: llamacpp}
+  - {name: only-here, method: ngram-mod, engine: llamacpp}
+  - {name: baseline, method: none}
+  - {name: lookup, method: prompt_lookup, engine: builtin}
+concurrency: [1]
+"""
+
+
+def test_arms_of_other_engines_are_dropped(tmp_path: Path) -> None:
+    """A run has the arms of its engine and those of all engines, each with the line it has in the file."""
+    loaded = load(written(tmp_path, SHARED))
+    here, there = apply(loaded, Overrides()), apply(loaded, Overrides(engine="builtin"))
+    assert [(arm.name, arm.method) for arm in here.workload.arms] == [
+        ("lookup", "ngram-simple"), ("only-here", "ngram-mod"), ("baseline", "none"),
+    ]  # fmt: skip
+    assert [(arm.name, arm.method) for arm in there.workload.arms] == [
+        ("baseline", "none"),
+        ("lookup", "prompt_lookup"),
+    ]
+    assert [there.where("arms", index, "name") for index in (0, 1)] == [f"{loaded.path}:7", f"{loaded.path}:8"]
+
+
+def test_an_arm_of_another_engine_cannot_be_asked_for(tmp_path: Path) -> None:
+    """Asking for an arm that this engine does not have says which it has."""
+    loaded = load(written(tmp_path, SHARED))
+    with pytest.raises(
+        UsageError,
+        match=r"--arms: .*w.yaml:4: the arm 'only-here' exists only on the engine llamacpp, this run is on builtin; "
+        r"arms for builtin: baseline, lookup",
+    ):
+        apply(loaded, Overrides(engine="builtin", arms=("baseline", "only-here")))
+
+
+def test_a_file_without_arms_for_an_engine(tmp_path: Path) -> None:
+    """A file with nothing but a baseline for the engine is refused, unless the baseline alone was asked for."""
+    loaded = load(written(tmp_path, SHARED.replace("  - {name: lookup, method: prompt_lookup, engine: builtin}\n", "")))
+    with pytest.raises(
+        UsageError, match="nothing to compare on the engine builtin: the arms lookup, only-here are for another"
+    ):
+        apply(loaded, Overrides(engine="builtin"))
+    alone = apply(loaded, Overrides(engine="builtin", arms=("baseline",)))
+    assert [arm.name for arm in alone.workload.arms] == ["baseline"]
+
+
+def test_names_and_baselines_are_counted_for_each_engine(tmp_path: Path) -> None:
+    """One name may stand for an arm of each engine, but not twice on one; so may a baseline."""
+    two = SHARED.replace("name: baseline, method: none", "name: baseline, method: none, engine: llamacpp")
+    two = two.replace("concurrency", "  - {name: baseline, method: none, engine: builtin}\nconcurrency")
+    assert len(load(written(tmp_path, two)).workload.arms) == 5
+    with pytest.raises(WorkloadError, match=r"w.yaml:9: arms has 'lookup' twice"):
+        load(written(tmp_path, SHARED.replace("concurrency", "  - {name: lookup, method: ngram}\nconcurrency")))
+    with pytest.raises(WorkloadError, match=r"w.yaml:9: a second arm with method none"):
+        load(
+            written(
+                tmp_path, SHARED.replace("concurrency", "  - {name: b, method: none, engine: builtin}\nconcurrency")
+            )
+        )
+
+
+def test_another_engine_leaves_the_files_options_behind(tmp_path: Path) -> None:
+    """Options of the engine belong to the kind that the file names."""
+    loaded = load(
+        written(
+            tmp_path, SHARED.replace("engine: {options: {}}", "engine: {kind: builtin, options: {dtype: bfloat16}}")
+        )
+    )
+    assert apply(loaded, Overrides(engine="builtin")).workload.engine.options == {"dtype": "bfloat16"}
+    assert apply(loaded, Overrides(engine="llamacpp")).workload.engine.options == {}
 
 
 def test_overrides_change_only_what_they_name(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class EngineConfig(_Strict):
 
     ``model`` is a local Hugging Face folder. ``weights`` are held as they are, or in 4 bits: group-wise round-to-nearest
     (``rtn4``) or NormalFloat (``nf4``). ``context_tokens`` bounds one sequence, prompt and output; ``cache_tokens`` all of
-    them together and what is kept for reuse (``None``: ``max_sequences`` times ``context_tokens``). ``prefill_tokens`` of
+    them together and what is kept for reuse (``None``: room for one sequence more than may run, since a sequence needs one
+    run of slots and what is kept lies between). ``prefill_tokens`` of
     prompts are fed in one round at most. ``verification`` is the rule for requests that sample. ``port`` 0 takes a free one.
     """
 
@@ -66,4 +67,4 @@ class EngineConfig(_Strict):
     @property
     def total_cache_tokens(self) -> int:
         """The memory bound in tokens."""
-        return self.cache_tokens or self.max_sequences * self.context_tokens
+        return self.cache_tokens or (self.max_sequences + 1) * self.context_tokens

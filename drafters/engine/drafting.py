@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,10 +22,13 @@ class Drafting:
     """The engine's drafters by name.
 
     ``layers`` are the hidden states of the target that the forward must return: one list for all drafters, of which
-    each is given its own columns, in the order it asked for.
+    each is given its own columns, in the order it asked for. ``clock`` gives nanoseconds; ``spent_ns`` is what each drafter
+    has taken by it since `start_round`.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], num_layers: int) -> None:
+    def __init__(
+        self, drafters: Mapping[str, Drafter], num_layers: int, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self.drafters = dict(drafters)
         self.layers = tuple(sorted({layer for drafter in drafters.values() for layer in drafter.feature_layers}))
         if self.layers and not 0 <= self.layers[0] <= self.layers[-1] <= num_layers:
@@ -32,7 +36,18 @@ class Drafting:
         self._columns = {
             name: [self.layers.index(layer) for layer in drafter.feature_layers] for name, drafter in drafters.items()
         }
+        self._in_order = {name: columns == list(range(len(self.layers))) for name, columns in self._columns.items()}
         self._commits: dict[str, list[Commit]] = {}
+        self._clock = clock
+        self.spent_ns: dict[str, int] = {}
+
+    def start_round(self) -> None:
+        """Begin to count what each drafter takes."""
+        self.spent_ns = {}
+
+    def needs_features(self, request: Request) -> bool:
+        """Whether the request's drafter asks for hidden states of the target."""
+        return request.drafter is not None and bool(self._columns[request.drafter])
 
     def slack(self, request: Request) -> int:
         """Slots beyond prompt and ``max_tokens`` that the request's sequence needs.
@@ -67,6 +82,8 @@ class Drafting:
     ) -> list[Draft]:
         """Draft up to ``lengths[i]`` nodes for each sequence, one call a drafter."""
         drafts = [NO_DRAFT] * len(sequences)
+        if not any(lengths):
+            return drafts
         by_drafter: dict[str, list[int]] = {}
         for index, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
             if length and sequence.request.drafter is not None:
@@ -82,7 +99,10 @@ class Drafting:
                 )
                 for index in indices
             ]
-            for index, draft in zip(indices, self.drafters[name].propose(requests), strict=True):
+            start = self._clock()
+            made = self.drafters[name].propose(requests)
+            self.spent_ns[name] = self.spent_ns.get(name, 0) + self._clock() - start
+            for index, draft in zip(indices, made, strict=True):
                 if len(draft) > lengths[index]:
                     raise ValueError(f"drafter {name!r} gave {len(draft)} nodes; allowed: {lengths[index]}")
                 # A tree drafter's bound counts nodes, so its trees and its chains may be deeper than what is left to say.
@@ -122,9 +142,13 @@ class Drafting:
 
     def flush(self) -> None:
         """Hand everything told since the last flush to the drafters, one call a drafter."""
+        if not self._commits:
+            return
         commits, self._commits = self._commits, {}
         for name, told in commits.items():
+            start = self._clock()
             self.drafters[name].commit(told)
+            self.spent_ns[name] = self.spent_ns.get(name, 0) + self._clock() - start
 
     def discard(self) -> None:
         """Forget what was told since the last flush, after a round that failed."""
@@ -142,4 +166,4 @@ class Drafting:
         columns = self._columns[name]
         if features is None or not columns:
             return None
-        return features if columns == list(range(len(self.layers))) else features[:, columns]
+        return features if self._in_order[name] else features[:, columns]

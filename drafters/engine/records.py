@@ -18,7 +18,8 @@ class RoundRecord:
     ``batch_size`` counts the sequences that decoded; ``prefill_tokens`` the prompt tokens fed in the same forward.
     ``context_tokens`` are the tokens whose K/V the decoding sequences had when the round began, summed.
     ``draft_ns`` covers all of the drafters' work, ``verify_ns`` the target's forward and the choice of tokens,
-    ``host_ns`` the rest. ``forward_ns`` is the target's forward alone, a part of ``verify_ns``.
+    ``host_ns`` the rest, which includes telling the world of the round before. ``forward_ns`` is the target's forward
+    alone, a part of ``verify_ns``.
     """
 
     round_index: int

@@ -8,18 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from drafters.base import Draft, Drafter, Verdict
 from drafters.engine.drafting import NO_DRAFT, Drafting
-from drafters.engine.lengths import FullLength, LengthPolicy
+from drafters.engine.lengths import LengthPolicy, Outcome, Rest
 from drafters.engine.records import Counters, RoundRecord, SequenceRound
 from drafters.engine.scheduler import Chunk, Plan, Scheduler
 from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
 from drafters.engine.target import DecoderModel, Output, Span
 from drafters.sampling import distribution, round_uniforms
+from drafters.verify import Rule
 from drafters.verify_batch import verify_greedy_batch, verify_sampled_batch
 
 __all__ = ["Event", "Runner", "TokenLogprob"]
@@ -57,8 +59,9 @@ class Runner:
     """The builtin engine without HTTP; one thread calls it.
 
     ``cache_tokens`` is the memory bound, over all sequences and everything kept for reuse. ``drafters`` are named; a
-    request picks one. ``decode`` turns token ids into text, for stop strings. ``on_round`` is called with each round's
-    record.
+    request picks one. ``lengths`` holds the policies of those drafters whose draft lengths are not simply what spec and
+    request allow. ``verification`` is the rule for requests that sample. ``decode`` turns token ids into text, for stop
+    strings. ``on_round`` is called with each round's record.
     """
 
     def __init__(
@@ -69,14 +72,22 @@ class Runner:
         max_sequences: int = 16,
         prefill_tokens: int = 512,
         prefix_reuse: bool = True,
-        policy: LengthPolicy | None = None,
+        lengths: Mapping[str, LengthPolicy] | None = None,
+        verification: Rule = "standard",
         decode: Callable[[Sequence[int]], str] | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
     ) -> None:
+        unknown = sorted(set(lengths or {}) - set(drafters or {}))
+        if unknown:
+            known = ", ".join(sorted(drafters or {})) or "none"
+            raise ValueError(f"draft lengths given for {', '.join(unknown)}; this engine's drafters: {known}")
+        if verification not in get_args(Rule):
+            raise ValueError(f"verification is {verification!r}; allowed: {', '.join(get_args(Rule))}")
         self.target = target
-        self.drafting = Drafting(drafters or {}, target.num_layers)
+        self.drafting = Drafting(drafters or {}, target.num_layers, self._now)
         self.scheduler = Scheduler(cache_tokens, max_sequences, target.max_positions, prefill_tokens, prefix_reuse)
-        self.policy = policy or FullLength()
+        self.lengths = dict(lengths or {})
+        self.verification: Rule = verification
         self.counters = Counters()
         self._decode = decode
         self._on_round = on_round
@@ -84,6 +95,7 @@ class Runner:
         self._generators: dict[int, torch.Generator] = {}
         self._next_id = 0
         self._next_round = 0
+        self._told_ns = 0  # telling of the last round, which its own record could not count
 
     @property
     def busy(self) -> bool:
@@ -97,7 +109,8 @@ class Runner:
         if wrong is not None:
             raise RequestError(f"token id {wrong} in the prompt; allowed: 0 to {self.target.vocab_size - 1}")
         reserved = len(request.prompt) + request.max_tokens + slack
-        sequence = RunningSequence(self._next_id, request, reserved, self._decode)
+        needs_features = self.drafting.needs_features(request)
+        sequence = RunningSequence(self._next_id, request, reserved, self._decode, needs_features)
         self.scheduler.add(sequence)
         self._next_id += 1
         return sequence
@@ -152,14 +165,19 @@ class Runner:
         index = self._next_round
         self._next_round += 1
         context_tokens = sum(sequence.computed for sequence in plan.decoding)
-        lengths = self._lengths(plan.decoding)
+        lengths, asks = self._choose(plan, context_tokens)
+        self.drafting.start_round()
         chosen = self._now()
         self.drafting.flush()  # copied prefixes first: a drafter gets one commit a sequence at a time
-        drafts = self.drafting.propose(plan.decoding, lengths, self._generators)
+        whole = self.drafting.propose(plan.decoding, asks, self._generators)
+        # Where to cut was settled before, so what is cut off has no say in what is verified.
+        drafts = [draft.truncated(length) for draft, length in zip(whole, lengths, strict=True)]
         drafted = self._now()
         spans, places = _spans(plan, drafts)
         built = time.monotonic_ns()
-        output = self.target.forward(spans, self._cache, self.drafting.layers)
+        part = [*plan.decoding, *(chunk.sequence for chunk in plan.chunks)]
+        layers = self.drafting.layers if any(sequence.needs_features for sequence in part) else ()
+        output = self.target.forward(spans, self._cache, layers)
         forwarded = self._now()
         verdicts = self._verify(plan, drafts, output.logits)
         verified = self._now()
@@ -184,19 +202,66 @@ class Runner:
             draft_ns=draft_ns,
             verify_ns=verify_ns,
             forward_ns=forwarded - built,
-            host_ns=end - start - draft_ns - verify_ns,
+            host_ns=end - start - draft_ns - verify_ns + self._told_ns,
         )
-        self.policy.observe(record)
+        self._observe(record, plan, lengths, asks, whole, drafts, verdicts)
         if self._on_round is not None:
             self._on_round(record)
+        self._told_ns = time.monotonic_ns() - end if self.busy else 0
         return events
 
-    def _lengths(self, sequences: Sequence[RunningSequence]) -> list[int]:
-        bounds = [self.drafting.bound(sequence) for sequence in sequences]
-        lengths = self.policy.choose(sequences, bounds)
-        if any(not 0 <= length <= bound for length, bound in zip(lengths, bounds, strict=True)):
-            raise ValueError(f"the policy chose draft lengths {lengths}; allowed: from 0 to {bounds}")
-        return lengths
+    def _choose(self, plan: Plan, context_tokens: int) -> tuple[list[int], list[int]]:
+        """Draft lengths of all who decode, and how much to ask their drafters for: each drafter's policy in turn, and
+        each sees what those before it chose."""
+        lengths = [self.drafting.bound(sequence) for sequence in plan.decoding]
+        if not self.lengths:
+            return lengths, lengths
+        asks = list(lengths)
+        groups: dict[str, list[int]] = {}
+        for index, sequence in enumerate(plan.decoding):
+            if lengths[index] and sequence.request.drafter in self.lengths:
+                groups.setdefault(sequence.request.drafter, []).append(index)
+        grouped = {index for indices in groups.values() for index in indices}
+        rows = len(lengths) + sum(length for index, length in enumerate(lengths) if index not in grouped)
+        prompt_rows = sum(chunk.end - chunk.start for chunk in plan.chunks)
+        for name, indices in groups.items():
+            bounds = [lengths[index] for index in indices]
+            rest = Rest(len(lengths) - len(indices), rows - len(indices), prompt_rows, context_tokens)
+            policy = self.lengths[name]
+            chosen = policy.choose([plan.decoding[index] for index in indices], bounds, rest)
+            if any(not 0 <= length <= bound for length, bound in zip(chosen, bounds, strict=True)):
+                raise ValueError(f"the policy of {name!r} chose draft lengths {chosen}; allowed: from 0 to {bounds}")
+            asked = policy.ask(chosen, bounds)
+            if any(not c <= a <= bound for c, a, bound in zip(chosen, asked, bounds, strict=True)):
+                raise ValueError(f"the policy of {name!r} asks for {asked}; allowed: from {chosen} to {bounds}")
+            for index, length, wanted in zip(indices, chosen, asked, strict=True):
+                lengths[index], asks[index] = length, wanted
+            rows += sum(chosen)
+        return lengths, asks
+
+    def _observe(
+        self,
+        record: RoundRecord,
+        plan: Plan,
+        lengths: Sequence[int],
+        asks: Sequence[int],
+        whole: Sequence[Draft],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+    ) -> None:
+        """Tell every policy of the round, and of its own sequences' share."""
+        if not self.lengths:
+            return
+        outcomes: dict[str | None, list[Outcome]] = {}
+        for index, (sequence, draft) in enumerate(zip(plan.decoding, whole, strict=True)):
+            drafted, asked = len(drafts[index]), asks[index]
+            spare: tuple[int, ...] | None = draft.token_ids[drafted:]
+            if draft.probs is not None or draft.parents is not None or draft.forced is not None:
+                spare, asked = None, lengths[index]
+            outcome = Outcome(sequence, asked, drafted, verdicts[index].path, spare)
+            outcomes.setdefault(sequence.request.drafter, []).append(outcome)
+        for name, policy in self.lengths.items():
+            policy.observe(record, outcomes.get(name, ()), self.drafting.spent_ns.get(name, 0))
 
     def _verify(self, plan: Plan, drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
         """Decide for all who decode, then the first token of each prompt that is complete: an empty draft."""
@@ -215,7 +280,7 @@ class Runner:
             else round_uniforms(self._generators[sequence.sequence_id], len(draft))
             for sequence, draft in zip(sequences, drafts, strict=True)
         ]
-        return verify_sampled_batch(probs, drafts, uniforms)
+        return verify_sampled_batch(probs, drafts, uniforms, self.verification)
 
     def _decided(
         self,
@@ -231,7 +296,7 @@ class Runner:
         events: list[Event] = []
         batch, features = len(plan.decoding), output.features
         for sequence, draft, verdict, at in zip(plan.decoding, drafts, verdicts[:batch], places[:batch], strict=True):
-            event = self._commit(sequence, draft, verdict, at, output.logits)
+            event = self._commit(sequence, draft, verdict, at, output)
             events.append(event)
             taken = None if features is None else features[at.row : at.row + len(draft) + 1]
             self.drafting.tell_round(sequence, verdict, taken)
@@ -240,22 +305,23 @@ class Runner:
             self.counters.count_round(len(draft), accepted, kept)
         firsts = iter(verdicts[batch:])
         for chunk, at in zip(plan.chunks, places[batch:], strict=True):
-            chunk.sequence.computed = chunk.end
+            chunk.sequence.compute(chunk.start, chunk.end, features is not None)
             if chunk.last:
                 events.append(self._first_token(chunk, next(firsts), at, output.logits))
             taken = None if features is None else features[at.row : at.row + chunk.end - chunk.start]
             self.drafting.tell_chunk(chunk, taken)
         return events
 
-    def _commit(self, sequence: RunningSequence, draft: Draft, verdict: Verdict, at: _Rows, logits: Tensor) -> Event:
+    def _commit(self, sequence: RunningSequence, draft: Draft, verdict: Verdict, at: _Rows, output: Output) -> Event:
         self._cache.compact(sequence.slot + sequence.computed + 1, verdict.path)
         computed = sequence.computed + 1 + len(verdict.path)
         tokens = [*(draft.token_ids[node] for node in verdict.path), verdict.next_token_id]
         kept = sequence.extend(tokens)
         # After a cut the K/V reaches as far as the text at most.
-        sequence.computed = min(computed, len(sequence.token_ids))
+        computed = min(computed, len(sequence.token_ids))
+        sequence.compute(sequence.computed, computed, output.features is not None)
         rows = [at.logit, *(at.logit + 1 + node for node in verdict.path)][:kept]
-        return _event(sequence, tokens[:kept], rows, logits)
+        return _event(sequence, tokens[:kept], rows, output.logits)
 
     def _first_token(self, chunk: Chunk, verdict: Verdict, at: _Rows, logits: Tensor) -> Event:
         sequence = chunk.sequence
@@ -267,6 +333,9 @@ class Runner:
 
     def _forget(self, sequence: RunningSequence) -> None:
         self._generators.pop(sequence.sequence_id, None)
+        policy = self.lengths.get(sequence.request.drafter or "")
+        if policy is not None:
+            policy.release(sequence.sequence_id)
         self.drafting.release(sequence)
 
     def _drop(self, plan: Plan) -> None:

@@ -7,6 +7,7 @@ are free, so nothing that runs can run out of memory, and nothing is ever thrown
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from drafters.engine.sequence import RequestError, RunningSequence, Status
@@ -80,6 +81,7 @@ class Scheduler:
         self.prefix_reuse = prefix_reuse
         self._waiting: deque[RunningSequence] = deque()
         self._active: dict[int, RunningSequence] = {}
+        self._stuck: RunningSequence | None = None  # found no room, and nobody has left since
 
     @property
     def num_waiting(self) -> int:
@@ -114,9 +116,10 @@ class Scheduler:
     def plan(self) -> Plan:
         """Admit what fits, then share the prompt budget in order of arrival; all others decode."""
         plan = Plan()
-        while self._waiting and len(self._active) < self.max_sequences:
+        while self._waiting and len(self._active) < self.max_sequences and self._waiting[0] is not self._stuck:
             admission = self._admit(self._waiting[0])
             if admission is None:
+                self._stuck = self._waiting[0]
                 break  # those behind wait too: a long prompt must not be overtaken for ever
             self._waiting.popleft()
             plan.admissions.append(admission)
@@ -134,9 +137,10 @@ class Scheduler:
         """Take an ended sequence out of the batch; what it computed stays for reuse while there is room."""
         if self._active.pop(sequence.sequence_id, None) is None:
             return
+        self._stuck = None
         if self.prefix_reuse:
             kept = sequence.token_ids[: sequence.computed]
-            self.slots.keep(sequence.slot, sequence.reserved, kept)
+            self.slots.keep(sequence.slot, sequence.reserved, kept, min(sequence.featured, len(kept)))
         else:
             self.slots.release(sequence.slot, sequence.reserved)
 
@@ -156,15 +160,16 @@ class Scheduler:
         Does nothing to one that is not active.
         """
         if self._active.pop(sequence.sequence_id, None) is not None:
+            self._stuck = None
             sequence.finish("abort")
             self.slots.release(sequence.slot, sequence.reserved)
 
     def _admit(self, sequence: RunningSequence) -> Admission | None:
-        source, shared, kept = self._longest_prefix(sequence) if self.prefix_reuse else (-1, 0, None)
+        source, shared, featured, kept = self._longest_prefix(sequence) if self.prefix_reuse else (-1, 0, 0, None)
         slot = self.slots.reserve(sequence.reserved, sparing=kept)
         if slot is None and kept is not None:
             # Its own source is in the way: computing again beats waiting.
-            source, shared, kept = -1, 0, None
+            source, shared, featured, kept = -1, 0, 0, None
             slot = self.slots.reserve(sequence.reserved)
         if slot is None:
             return None
@@ -174,20 +179,33 @@ class Scheduler:
             else:
                 self.slots.touch(kept)
         sequence.slot, sequence.computed, sequence.cached_tokens = slot, shared, shared
+        sequence.featured = min(shared, featured)
         sequence.status = Status.PREFILLING
         self._active[sequence.sequence_id] = sequence
         return Admission(sequence, source, shared)
 
-    def _longest_prefix(self, sequence: RunningSequence) -> tuple[int, int, Kept | None]:
+    def _longest_prefix(self, sequence: RunningSequence) -> tuple[int, int, int, Kept | None]:
+        """Where the longest known beginning stands, how long it is, how much of it has features, and who left it."""
         # The last prompt token is always fed: its logits are needed.
-        prompt = sequence.request.prompt[:-1]
-        source, shared, entry = -1, 0, None
+        prompt = list(sequence.request.prompt[:-1])
+        best: tuple[int, int, int, Kept | None] = (-1, 0, 0, None)
         for kept in self.slots.kept:
-            length = common_length(prompt, kept.token_ids)
-            if length > shared:
-                source, shared, entry = kept.slot, length, kept
+            length = _longer(prompt, kept.token_ids, kept.featured if sequence.needs_features else None, best[1])
+            if length > best[1]:
+                best = kept.slot, length, kept.featured, kept
         for other in self._active.values():
-            length = common_length(prompt, tuple(other.token_ids[: other.computed]))
-            if length > shared:
-                source, shared, entry = other.slot, length, None
-        return source, shared, entry
+            limit = other.featured if sequence.needs_features else other.computed
+            length = _longer(prompt, other.token_ids, limit, best[1])
+            if length > best[1]:
+                best = other.slot, length, other.featured, None
+        return best
+
+
+def _longer(prompt: list[int], tokens: Sequence[int], limit: int | None, known: int) -> int:
+    """How many of ``prompt``'s first tokens ``tokens`` begin with, up to ``limit``; 0 where that is not above
+    ``known``."""
+    end = min(len(prompt), len(tokens) if limit is None else limit)
+    # Most candidates fail at the one token that would make them longer, which spares comparing the rest.
+    if end <= known or tokens[known] != prompt[known]:
+        return 0
+    return common_length(prompt[:end], list(tokens[:end]))

@@ -68,7 +68,8 @@ class RunningSequence:
     """A request in the engine.
 
     ``token_ids`` are prompt and output; the K/V of the first ``computed`` of them stands from ``slot`` on. While it
-    runs, exactly the last token is not computed. ``reserved`` slots are its own.
+    runs, exactly the last token is not computed. ``reserved`` slots are its own. The features of its first ``featured``
+    tokens stand beside their K/V; ``needs_features`` tells whether its drafter asks for them.
     """
 
     __slots__ = (
@@ -77,8 +78,10 @@ class RunningSequence:
         "_window",
         "cached_tokens",
         "computed",
+        "featured",
         "finish_reason",
         "matched_stop",
+        "needs_features",
         "num_cut_tokens",
         "request",
         "reserved",
@@ -89,14 +92,23 @@ class RunningSequence:
         "token_ids",
     )
 
-    def __init__(self, sequence_id: int, request: Request, reserved: int, decode: Decode | None = None) -> None:
+    def __init__(
+        self,
+        sequence_id: int,
+        request: Request,
+        reserved: int,
+        decode: Decode | None = None,
+        needs_features: bool = False,
+    ) -> None:
         if request.stop and decode is None:
             raise RequestError("stop strings given, but this engine has no tokenizer; use stop_token_ids")
         self.sequence_id = sequence_id
         self.request = request
         self.reserved = reserved
+        self.needs_features = needs_features
         self.token_ids = list(request.prompt)
         self.computed = 0
+        self.featured = 0
         self.cached_tokens = 0
         self.slot = -1
         self.status = Status.WAITING
@@ -130,6 +142,12 @@ class RunningSequence:
     def max_length(self) -> int:
         """Longest that the sequence can become, prompt included."""
         return len(self.request.prompt) + self.request.max_tokens
+
+    def compute(self, start: int, end: int, featured: bool) -> None:
+        """Note that the K/V of tokens ``start`` to ``end`` (excluded) now stand, and whether their features do too."""
+        self.computed = end
+        # Features that skip a token are of no use to anybody: a prefix is copied from its beginning.
+        self.featured = end if featured and self.featured >= start else min(self.featured, start)
 
     def extend(self, token_ids: Sequence[int]) -> int:
         """Append tokens until one ends the text; return how many were kept. The rest is dropped and counted as cut."""

@@ -15,10 +15,11 @@ __all__ = ["Kept", "Slots", "common_length"]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Computed tokens of a finished sequence, from ``slot`` on."""
+    """Computed tokens of a finished sequence, from ``slot`` on; the first ``featured`` of them with their features."""
 
     slot: int
     token_ids: tuple[int, ...]
+    featured: int = 0
 
 
 class Slots:
@@ -63,12 +64,12 @@ class Slots:
         """Give back a run exactly as it was reserved."""
         self._runs.remove((slot, size))
 
-    def keep(self, slot: int, size: int, token_ids: Sequence[int]) -> None:
+    def keep(self, slot: int, size: int, token_ids: Sequence[int], featured: int = 0) -> None:
         """Give back a run, all but its first ``len(token_ids)`` slots, which stay for reuse."""
         self.release(slot, size)
         if token_ids:
             insort(self._runs, (slot, len(token_ids)))
-            self._kept.append(Kept(slot, tuple(token_ids)))
+            self._kept.append(Kept(slot, tuple(token_ids), featured))
 
     def touch(self, entry: Kept) -> None:
         """Mark as used now."""

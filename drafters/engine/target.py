@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, rms_norm, silu
+from torch.nn.functional import embedding
 
 from drafters.engine.kv_cache import KvCache
-from drafters.layers import Projection, Rotary, attend, causal_block, lookback_mask, project, tree_block
+from drafters.engine.mlp import Experts, GatedMlp
+from drafters.layers import Rotary, attend, causal_block, lookback_mask, rms_norm, tree_block
+from drafters.projections import Int4, Packed, Projection, project
+from drafters.quantization import NF4_BLOCK, RTN4_GROUP, Weights
 
 __all__ = ["Batch", "DecoderModel", "Output", "Span", "TargetError"]
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
+SCHEMES = {"rtn4": f"4-bit round-to-nearest in groups of {RTN4_GROUP}", "nf4": f"NF4 in blocks of {NF4_BLOCK}"}
 
 
 class TargetError(ValueError):
@@ -84,41 +88,6 @@ class Batch:
         self.wanted = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.long, device=device)
 
 
-class _GatedMlp:
-    __slots__ = ("down", "gate_up")
-
-    def __init__(self, gate_up: Projection, down: Projection) -> None:
-        self.gate_up = gate_up
-        self.down = down
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        gate, up = self.gate_up(rows).chunk(2, dim=-1)
-        return self.down(silu(gate).mul_(up))
-
-
-@dataclass(frozen=True, slots=True)
-class _Experts:
-    """A mixture: ``router`` [experts, hidden] picks ``top_k`` of the ``experts`` for each row."""
-
-    router: Tensor
-    experts: tuple[_GatedMlp, ...]
-    top_k: int
-    normalise: bool
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        # The router's softmax is float32 whatever the weights are, as in transformers.
-        shares = torch.softmax(linear(rows, self.router), dim=-1, dtype=torch.float)
-        weights, chosen = shares.topk(self.top_k, dim=-1)  # [n, top_k]
-        if self.normalise:
-            weights = weights / weights.sum(-1, keepdim=True)
-        weights = weights.to(rows.dtype)
-        out = torch.zeros_like(rows)
-        for expert in sorted(set(chosen.flatten().tolist())):
-            row, rank = torch.where(chosen == expert)
-            out.index_add_(0, row, self.experts[expert](rows[row]) * weights[row, rank].unsqueeze(1))
-        return out
-
-
 @dataclass(frozen=True, slots=True)
 class _Layer:
     input_norm: Tensor  # [hidden]
@@ -128,18 +97,31 @@ class _Layer:
     mlp_norm: Tensor  # [hidden]
     mlp: Projection
 
+    @property
+    def weight_bytes(self) -> int:
+        norms = [norm.nbytes for norm in (self.input_norm, self.qk_norm, self.mlp_norm) if norm is not None]
+        return sum(norms) + sum(part.weight_bytes for part in (self.qkv, self.out, self.mlp))
+
 
 class DecoderModel:
     """A causal language model that runs flat ragged batches against a `KvCache`. Satisfies `drafters.base.Target`.
 
-    ``max_positions`` bounds a sequence's length in tokens; the model's own limit by default.
+    ``max_positions`` bounds a sequence's length in tokens; the model's own limit by default. ``weights`` says how the
+    projections of the layers are held, experts included. Embeddings, norms, biases, the router of a mixture and the
+    head stay plain, as usual in deployed 4-bit models: they are small or sensitive, or both.
     """
 
-    def __init__(self, model: Any, max_positions: int | None = None, consume: bool = False) -> None:
+    def __init__(
+        self, model: Any, max_positions: int | None = None, consume: bool = False, weights: Weights = "plain"
+    ) -> None:
         """Take the weights of a transformers model; ``consume`` frees its layers one by one while they are fused."""
+        if weights not in get_args(Weights):
+            raise TargetError(f"weights {weights!r} given; allowed: {', '.join(get_args(Weights))}")
         config = model.config
         _check(config)
         self.config = config
+        self.folder: Path | None = None
+        self._weights: Weights = weights
         self.embedding: Tensor = model.model.embed_tokens.weight.detach()  # [vocab, hidden]
         self.lm_head: Projection = project(model.lm_head.weight.detach())
         self.final_norm: Tensor = model.model.norm.weight.detach()
@@ -168,17 +150,39 @@ class DecoderModel:
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
         max_positions: int | None = None,
+        weights: Weights = "plain",
     ) -> DecoderModel:
-        """Read a local folder. Raises TargetError when it is missing, is no model folder or holds another family."""
+        """Read a local folder of plain weights and quantize them if ``weights`` says so.
+
+        Raises TargetError when it is missing, is no model folder or holds another family.
+        """
+        from safetensors import SafetensorError
         from transformers import AutoConfig, AutoModelForCausalLM
 
         if not (Path(folder) / "config.json").is_file():
             raise TargetError(f"{folder} holds no config.json; give a local Hugging Face model folder")
-        _check(AutoConfig.from_pretrained(folder, local_files_only=True))
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        return cls(model.to(device).eval(), max_positions, consume=True)
+        loader: Any = AutoModelForCausalLM
+        try:
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise TargetError(
+                f"{folder}/config.json cannot be used ({_first_line(error)}); get the model again"
+            ) from error
+        _check(config)
+        try:
+            model, told = loader.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+            raise TargetError(f"{folder} cannot be loaded ({_first_line(error)}); get the model again") from error
+        if missing := sorted(told["missing_keys"]):  # transformers would leave them at random values
+            raise TargetError(
+                f"the weights in {folder} lack {missing[0]} and {len(missing) - 1} more; get the model again"
+            )
+        made = cls(model.to(device).eval(), max_positions, consume=True, weights=weights)
+        made.folder = Path(folder)
+        return made
 
     def _fuse(self, layer: Any) -> _Layer:
+        way = self._weights
         attention, mlp = layer.self_attn, layer.mlp
         qk_norm = None
         if hasattr(attention, "q_norm"):
@@ -187,15 +191,18 @@ class DecoderModel:
         feed_forward: Projection
         if hasattr(mlp, "experts"):
             gate_up, down = mlp.experts.gate_up_proj.detach(), mlp.experts.down_proj.detach()
-            experts = tuple(_GatedMlp(project(up), project(out)) for up, out in zip(gate_up, down, strict=True))
-            feed_forward = _Experts(mlp.gate.weight.detach(), experts, mlp.gate.top_k, mlp.gate.norm_topk_prob)
+            experts = tuple(
+                GatedMlp(project(up, weights=way), project(out, weights=way))
+                for up, out in zip(gate_up, down, strict=True)
+            )
+            feed_forward = Experts(mlp.gate.weight.detach(), experts, mlp.gate.top_k, mlp.gate.norm_topk_prob)
         else:
-            feed_forward = _GatedMlp(_fused(mlp.gate_proj, mlp.up_proj), _fused(mlp.down_proj))
+            feed_forward = GatedMlp(_fused(way, mlp.gate_proj, mlp.up_proj), _fused(way, mlp.down_proj))
         return _Layer(
             layer.input_layernorm.weight.detach(),
-            _fused(attention.q_proj, attention.k_proj, attention.v_proj),
+            _fused(way, attention.q_proj, attention.k_proj, attention.v_proj),
             qk_norm,
-            _fused(attention.o_proj),
+            _fused(way, attention.o_proj),
             layer.post_attention_layernorm.weight.detach(),
             feed_forward,
         )
@@ -224,6 +231,26 @@ class DecoderModel:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.embedding.device
+
+    @property
+    def weight_bytes(self) -> int:
+        """What one decoding step of one sequence must read of the weights, in bytes, as they are held.
+
+        One row of the embedding and, of a mixture, the experts that one token visits.
+        """
+        ends = self.embedding[0].nbytes + self.final_norm.nbytes + self.lm_head.weight_bytes
+        return ends + sum(layer.weight_bytes for layer in self.layers)
+
+    @property
+    def storage(self) -> str:
+        """How the weights are held, in words."""
+        plain = str(self.dtype).removeprefix("torch.")
+        held = f"{plain}, packed for oneDNN" if isinstance(self.lm_head, Packed) else plain
+        if self._weights == "plain":
+            return held
+        packed = sum(isinstance(layer.qkv, Int4) for layer in self.layers)
+        place = "packed for an int4 product" if packed else f"dequantized to {held}"
+        return f"{SCHEMES[self._weights]}, {place}; embeddings, norms and head plain"
 
     @property
     def max_positions(self) -> int:
@@ -278,7 +305,7 @@ class DecoderModel:
         qkv = layer.qkv(self._norm(hidden, layer.input_norm)).view(rows, -1, self.head_dim)
         turned = qkv[:, : self.heads + self.kv_heads]  # query heads, then key heads
         if layer.qk_norm is not None:
-            turned = rms_norm(turned, (self.head_dim,), eps=self.eps) * layer.qk_norm
+            turned = rms_norm(turned, layer.qk_norm, self.eps)
         turned = Rotary.turn(turned, angles)
         cache.write(index, batch.slots, turned[:, self.heads :], qkv[:, self.heads + self.kv_heads :])
         query, keys, values = turned[:, : self.heads], cache.keys[index], cache.values[index]
@@ -289,16 +316,20 @@ class DecoderModel:
         return made[0] if len(made) == 1 else torch.cat(made)
 
     def _norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(rows, (rows.shape[-1],), weight, self.eps)
+        return rms_norm(rows, weight, self.eps)
 
 
-def _fused(*linears: Any) -> Projection:
+def _fused(weights: Weights, *linears: Any) -> Projection:
     if len(linears) == 1:
         bias = linears[0].bias
-        return project(linears[0].weight.detach(), None if bias is None else bias.detach())
+        return project(linears[0].weight.detach(), None if bias is None else bias.detach(), weights)
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-    return project(weight, torch.cat(biases) if biases else None)
+    return project(weight, torch.cat(biases) if biases else None, weights)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _check(config: Any) -> None:

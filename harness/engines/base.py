@@ -70,6 +70,9 @@ class Engine(Protocol):
         ``False`` for a server that was attached, not started here: it cannot be made fresh.
         """
 
+    def shares_cache(self) -> bool:
+        """Tell whether arms find each other's prompts in one server's cache; arms send the same ones, salted or not."""
+
     def alive(self, arm: str) -> bool:
         """Tell whether the arm's server process still runs (always true for an attached server)."""
 

@@ -141,6 +141,10 @@ class LlamaCppEngine:
         server = self._servers[arm]
         return server.process is not None and server.arm.method in CARRIES_STATE
 
+    def shares_cache(self) -> bool:
+        """Return ``False``: each arm has a server of its own."""
+        return False
+
     def alive(self, arm: str) -> bool:
         """Tell whether the arm's server process still runs (always true for an attached server)."""
         process = self._servers[arm].process

@@ -133,6 +133,10 @@ def check_arms(loaded: LoadedWorkload) -> None:
         WorkloadError: one line a fault, each with file and line.
     """
     faults = [fault for index in range(len(loaded.workload.arms)) for fault in _faults(loaded, index)]
+    faults += [
+        f"{loaded.where('engine', 'options', key)}: llamacpp has no engine option {key!r}; it has none"
+        for key in loaded.workload.engine.options
+    ]
     faults += _address_faults(loaded) or _model_faults(loaded)
     if faults:
         raise WorkloadError("\n".join(faults))
@@ -145,7 +149,8 @@ def _faults(loaded: LoadedWorkload, index: int) -> list[str]:
         close = difflib.get_close_matches(arm.method, METHODS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         return [
-            f"{loaded.where('arms', index, 'method')}: unknown method {arm.method!r}; {hint}known: {', '.join(METHODS)}"
+            f"{loaded.where('arms', index, 'method')}: unknown method {arm.method!r}; {hint}known: {', '.join(METHODS)}; an arm "
+            "for another engine says so, as in engine: builtin"
         ]
     faults = []
     for name, value in arm.options.items():

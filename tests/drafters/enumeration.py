@@ -1,21 +1,22 @@
-"""Exact enumeration of chance: a `Draw` that follows every branch, and random tables small enough to sum over."""
+"""Exact enumeration of chance: a `Draw`, and uniforms for a batch, that follow every branch."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from drafters.sampling import Draw, distribution
+from drafters.base import Draft, Verdict
+from drafters.sampling import Draw
 
 Outcome = TypeVar("Outcome", bound=Hashable)
-Prefix = tuple[int, ...]
+BatchRule = Callable[[Tensor, Sequence[Draft], Sequence[Sequence[Any]]], list[Verdict]]
+"""What `verify_sampled_batch` is: target rows of all, drafts, uniforms of each."""
 
 # Sums of some ten thousand products of float64 numbers err by about 1e-15; a wrong rule errs by more than 1e-3.
 EXACT = 1e-12
@@ -26,7 +27,7 @@ class Branch:
 
     def __init__(self, taken: list[int], pending: list[list[int]]) -> None:
         self.weight = 1.0
-        self._taken = taken
+        self.taken = taken
         self._pending = pending
         self._asked = 0
 
@@ -43,10 +44,10 @@ class Branch:
 
     def _follow(self, options: list[tuple[int, float]]) -> int:
         possible = [option for option in options if option[1] > 0]
-        if self._asked == len(self._taken):
-            self._pending.extend([*self._taken, other] for other in range(1, len(possible)))
-            self._taken.append(0)
-        value, probability = possible[self._taken[self._asked]]
+        if self._asked == len(self.taken):
+            self._pending.extend([*self.taken, other] for other in range(1, len(possible)))
+            self.taken.append(0)
+        value, probability = possible[self.taken[self._asked]]
         self._asked += 1
         self.weight *= probability
         return value
@@ -63,37 +64,78 @@ def outcomes(process: Callable[[Draw], Outcome]) -> dict[Outcome, float]:
     return dict(total)
 
 
-@dataclass
-class Language:
-    """A random conditional table: for each prefix a distribution over ``vocab`` tokens, about a quarter of them 0."""
+class Coin:
+    """Stands for a uniform: compared, it follows both answers with their weights; read as a number, it is ``value``.
 
-    vocab: int
-    seed: int
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    rows: dict[Prefix, Tensor] = field(default_factory=dict)
+    One uniform may answer one question: asked twice, its answers would depend on each other.
+    """
 
-    def after(self, prefix: Prefix) -> Tensor:
-        """The distribution [vocab] of the token that follows ``prefix``."""
-        if prefix not in self.rows:
-            code = self.seed
-            for token in prefix:
-                code = code * (self.vocab + 1) + token + 1
-            generator = torch.Generator().manual_seed(code)
-            logits = 2.0 * torch.randn(self.vocab, generator=generator, dtype=torch.float64)
-            absent = torch.rand(self.vocab, generator=generator) < 0.25
-            absent[logits.argmax()] = False
-            logits = logits.masked_fill(absent, float("-inf"))
-            self.rows[prefix] = distribution(logits.unsqueeze(0), self.temperature, self.top_k, self.top_p)[0]
-        return self.rows[prefix]
+    def __init__(self, branch: Branch, value: float) -> None:
+        self._branch = branch
+        self._value = value
+        self._asked = False
 
-    def joint(self, length: int) -> dict[Prefix, float]:
-        """The probability of every sequence of ``length`` tokens."""
-        total: dict[Prefix, float] = {}
-        for sequence in itertools.product(range(self.vocab), repeat=length):
-            weight = 1.0
-            for i, token in enumerate(sequence):
-                weight *= float(self.after(sequence[:i])[token])
-            total[sequence] = weight
-        return total
+    def __lt__(self, probability: float) -> bool:
+        self._ask()
+        return self._branch.accept(probability)
+
+    def __float__(self) -> float:
+        self._ask()
+        return self._value
+
+    def _ask(self) -> None:
+        assert not self._asked
+        self._asked = True
+
+
+def batch_outcomes(rounds: Sequence[tuple[Tensor, Draft]], verify: BatchRule) -> list[dict[Verdict, float]]:
+    """The exact distribution of each round's verdict, with all rounds in the same batches.
+
+    ``rounds`` are target rows [len + 1, vocab] and draft. The comparisons are followed branch by branch. The added token
+    is a step function of its uniform, whose steps are found by bisection to the precision of a float64.
+    """
+
+    def run(paths: Sequence[tuple[int, list[int]]], values: Sequence[float]) -> tuple[list[Verdict], list[Branch], Any]:
+        pending: list[list[list[int]]] = [[] for _ in paths]
+        branches = [Branch(list(taken), left) for (_, taken), left in zip(paths, pending, strict=True)]
+        drafts = [rounds[index][1] for index, _ in paths]
+        coins = [
+            [Coin(branch, value) for _ in range(len(draft) + 1)]
+            for branch, draft, value in zip(branches, drafts, values, strict=True)
+        ]
+        return verify(torch.cat([rounds[index][0] for index, _ in paths]), drafts, coins), branches, pending
+
+    # Which way the comparisons can go, and how likely.
+    ends: list[tuple[int, list[int]]] = []
+    kept: list[tuple[int, ...]] = []
+    weights: list[float] = []
+    todo: list[tuple[int, list[int]]] = [(index, []) for index in range(len(rounds))]
+    while todo:
+        verdicts, branches, pending = run(todo, [0.5] * len(todo))
+        further = []
+        for (index, _), verdict, branch, left in zip(todo, verdicts, branches, pending, strict=True):
+            ends.append((index, branch.taken))
+            kept.append(verdict.path)
+            weights.append(branch.weight)
+            further += [(index, taken) for taken in left]
+        todo = further
+    # Below which uniform each token or a lower one is added.
+    vocab = rounds[0][0].shape[1]
+    probes = [end for end in ends for _ in range(vocab - 1)]
+    low, high = [0.0] * len(probes), [1.0] * len(probes)
+    for _ in range(52):
+        middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+        verdicts, _, _ = run(probes, middle)
+        for place, verdict in enumerate(verdicts):
+            assert verdict.path == kept[place // (vocab - 1)]
+            (low if verdict.next_token_id <= place % (vocab - 1) else high)[place] = middle[place]
+    total: list[dict[Verdict, float]] = [defaultdict(float) for _ in rounds]
+    for number, ((index, _), path, weight) in enumerate(zip(ends, kept, weights, strict=True)):
+        steps = [0.0, *high[number * (vocab - 1) : (number + 1) * (vocab - 1)], 1.0]
+        for token, (begin, end) in enumerate(itertools.pairwise(steps)):
+            assert begin <= end
+            if end - begin > EXACT:
+                total[index][Verdict(path, token)] += weight * (end - begin)
+    for verdicts_of_one in total:
+        assert math.isclose(sum(verdicts_of_one.values()), 1.0, abs_tol=EXACT)
+    return [dict(each) for each in total]

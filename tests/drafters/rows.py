@@ -1,4 +1,4 @@
-"""The drafters under test, one row each: name → how to build it for a family and a draft length."""
+"""The drafters under test, one row each: name → how to build it for a family and a draft length. And lengths by dice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from drafters.dflash import DFlash
 from drafters.dflash2 import DFlash2
 from drafters.draft_model import DraftModel
 from drafters.eagle3 import Eagle3
+from drafters.engine.lengths import FullLength, Rest
+from drafters.engine.sequence import RunningSequence
 from drafters.medusa import Medusa
 from drafters.mtp import Mtp
 from drafters.ngram import Ngram
@@ -19,7 +21,7 @@ from drafters.prompt_lookup import PromptLookup
 from drafters.specs import DFlash2Spec, DFlashSpec, Eagle3Spec, MedusaSpec, MtpSpec
 from tests.drafters.models import VOCAB, lean, prompt
 
-__all__ = ["ITSELF", "ROWS", "Oracle"]
+__all__ = ["ITSELF", "ROWS", "AnyLength", "Oracle"]
 
 CACHE_TOKENS = 1024
 ITSELF = "draft_model, the target itself"
@@ -81,6 +83,17 @@ class Oracle:
                 depths.append(depth + 1)
                 frontier.append(len(tokens) - 1)
         return Draft(tuple(tokens), parents=tuple(parents))
+
+
+class AnyLength(FullLength):
+    """A length by the dice, 0 included."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+
+    def choose(self, sequences: Sequence[RunningSequence], bounds: Sequence[int], rest: Rest) -> list[int]:
+        """From 0 to the bound."""
+        return [self._chance.randint(0, bound) for bound in bounds]
 
 
 def bushy(depth: int) -> tuple[tuple[int, ...], ...]:

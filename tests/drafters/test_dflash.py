@@ -280,3 +280,29 @@ def test_untrained_weights_are_those_of_their_seed() -> None:
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
     assert DFlash.from_spec(DFlashSpec(block_size=4), lean("qwen3"), 100).max_nodes == 3
+
+
+def test_a_long_context_is_stored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """29 features, eight at a time: the block is the one behind features stored at once."""
+    tokens, given = prompt(12, 30), features(12, 29)
+    want = hidden_of(drafter_of(configured()), tokens, given)
+    sizes: list[int] = []
+    drafter = drafter_of(configured())
+    remember = drafter.backbone._remember
+
+    def watched(some: Tensor, positions: Tensor, slots: Tensor) -> None:
+        sizes.append(len(some))
+        remember(some, positions, slots)
+
+    monkeypatch.setattr(drafter.backbone, "_remember", watched)
+    monkeypatch.setattr("drafters.dflash_backbone.CHUNK", 8)
+    torch.testing.assert_close(hidden_of(drafter, tokens, given), want, rtol=0, atol=1e-11)
+    assert sizes == [8, 8, 8, 5]
+
+
+def test_the_mask_of_untrained_weights_can_be_chosen() -> None:
+    """The vocabulary's last token unless the description names one, which must be a token."""
+    drafters = [DFlash.from_spec(DFlashSpec(mask_token_id=mask), lean("qwen3"), 100) for mask in (None, 7)]
+    assert [drafter.backbone.config.mask_token_id for drafter in drafters] == [VOCAB - 1, 7]
+    with pytest.raises(SpecError, match=f"mask_token_id is {VOCAB}; allowed: 0 to {VOCAB - 1}"):
+        build(DFlashSpec(mask_token_id=VOCAB), lean("qwen3"), 100)

@@ -19,7 +19,7 @@ from drafters.checkpoint import Checkpoint
 from drafters.dflash import DFlash
 from drafters.dflash2 import CandidateSelector, DFlash2, DFlash2Config, GroupedDynamicCausalConv, untrained
 from drafters.dflash_config import DFlashConfig
-from drafters.layers import Dense
+from drafters.projections import Dense
 from drafters.specs import DFlash2Spec, SpecError
 from tests.drafters.blocks import features, tell, wide
 from tests.drafters.models import VOCAB, lean, prompt

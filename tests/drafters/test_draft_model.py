@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from drafters.base import Commit, Draft, DraftRequest, Sampling
 from drafters.catalog import build
@@ -147,3 +149,33 @@ def test_a_model_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     assert (drafter.max_nodes, drafter.tree, drafter.feature_layers) == (3, False, ())
     with pytest.raises(SpecError, match="has 61 entries, the target's 2000; give a model with the target's tokenizer"):
         DraftModel(lean("llama"), 2000, 100)
+
+
+def test_a_folder_without_a_model_is_refused_in_words(tmp_path: Path) -> None:
+    """None there, one of another family, one whose weights are gone: an error of the description, not of the loader."""
+    with pytest.raises(SpecError, match=r"draft_model: .*none holds no config\.json; give a local Hugging Face model"):
+        build(DraftModelSpec(model=tmp_path / "none"), lean("llama"), 100)
+    GPT2LMHeadModel(GPT2Config(vocab_size=10, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(SpecError, match="draft_model: model type 'gpt2' given; this engine runs llama"):
+        build(DraftModelSpec(model=tmp_path / "gpt2"), lean("llama"), 100)
+    FAMILIES["llama"]().save_pretrained(tmp_path / "gone")
+    (tmp_path / "gone" / "model.safetensors").unlink()
+    with pytest.raises(SpecError, match=r"draft_model: .*gone cannot be loaded .*; get the model again"):
+        build(DraftModelSpec(model=tmp_path / "gone"), lean("llama"), 100)
+
+
+def test_a_model_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    """Vocabularies of one size with other texts: the first id that differs is named. Padding and tokens added beside the
+    vocabulary may differ, and a folder without a tokenizer is taken at its word."""
+    for name, texts in (("target", ["a", "b", "c"]), ("same", ["a", "b", "c", "more"]), ("other", ["a", "c", "b"])):
+        FAMILIES["llama"]().save_pretrained(tmp_path / name)
+        made = {"model": {"vocab": {text: index for index, text in enumerate(texts)}}, "added_tokens": [{"id": 60}]}
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(made), encoding="utf-8")
+    target = DecoderModel.load(tmp_path / "target")
+    assert build(DraftModelSpec(model=tmp_path / "same"), target, 100).max_nodes == 4
+    with pytest.raises(
+        SpecError, match=r"draft_model: token 1 is 'c' in .*other and 'b' in .*target; give a model with"
+    ):
+        build(DraftModelSpec(model=tmp_path / "other"), target, 100)
+    (tmp_path / "other" / "tokenizer.json").unlink()
+    assert build(DraftModelSpec(model=tmp_path / "other"), target, 100).max_nodes == 4

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from drafters.base import Draft, Verdict
-from drafters.sampling import Draw, distribution, draw_siblings
-from drafters.verify import verify_block, verify_sampled
-from tests.drafters.enumeration import EXACT, Language, Prefix, outcomes
+from drafters.sampling import Draw, distribution
+from drafters.verify import acceptance_ratio, verify_block, verify_sampled
+from tests.drafters.enumeration import EXACT, outcomes
+from tests.drafters.tables import (
+    SUPPORTS,
+    Drafter,
+    Language,
+    Prefix,
+    committed,
+    completed,
+    cut_chain,
+    drawn_chain,
+    gap,
+    languages,
+    likeliest_chain,
+    likeliest_tree,
+    siblings_with_a_stale_row,
+    target_rows,
+    with_replacement,
+    without_replacement,
+)
 
-Drafter = Callable[[Prefix, Draw], Draft]
 Rule = Callable[[Tensor, Draft, Draw], Verdict]
 
 BIASED = 1e-3  # what a wrong rule errs by at least, nine orders of magnitude above rounding
@@ -23,12 +41,7 @@ BIASED = 1e-3  # what a wrong rule errs by at least, nine orders of magnitude ab
 def one_round(prefix: Prefix, target: Language, drafter: Drafter, rule: Rule, draw: Draw) -> Prefix:
     """Draft, verify, and return the tokens the round committed."""
     draft = drafter(prefix, draw)
-    tokens, parents = draft.token_ids, draft.parents or tuple(range(-1, len(draft.token_ids) - 1))
-    paths: list[Prefix] = [prefix]
-    for token, parent in zip(tokens, parents, strict=True):
-        paths.append((*paths[parent + 1], token))
-    verdict = rule(torch.stack([target.after(path) for path in paths]), draft, draw)
-    return (*(tokens[i] for i in verdict.path), verdict.next_token_id)
+    return committed(draft, rule(target_rows(target, prefix, draft), draft, draw))
 
 
 def continued(target: Language, drafter: Drafter, rule: Rule, length: int) -> dict[Prefix, float]:
@@ -50,124 +63,7 @@ def continued(target: Language, drafter: Drafter, rule: Rule, length: int) -> di
 
 def distance(target: Language, drafter: Drafter, rule: Rule, length: int) -> float:
     """The largest difference between the process's joint distribution and the target's."""
-    wanted, got = target.joint(length), continued(target, drafter, rule, length)
-    assert set(got) <= set(wanted)
-    return max(abs(weight - got.get(sequence, 0.0)) for sequence, weight in wanted.items())
-
-
-# --- drafters: each takes the drafter's own table and a size -------------------------------------------------------
-
-
-def drawn_chain(source: Language, k: int) -> Drafter:
-    """K tokens, each drawn from the drafter's distribution."""
-
-    def draft(prefix: Prefix, draw: Draw) -> Draft:
-        tokens: Prefix = ()
-        for _ in range(k):
-            tokens = (*tokens, draw.choose(source.after(prefix + tokens)))
-        return Draft(tokens, torch.stack([source.after(prefix + tokens[:i]) for i in range(k)]))
-
-    return draft
-
-
-def likeliest_chain(source: Language, k: int) -> Drafter:
-    """K tokens without chance, verified as one-hot."""
-
-    def draft(prefix: Prefix, draw: Draw) -> Draft:
-        tokens: Prefix = ()
-        for _ in range(k):
-            tokens = (*tokens, int(source.after(prefix + tokens).argmax()))
-        return Draft(tokens)
-
-    return draft
-
-
-def tree(children: Callable[[Tensor, int, Draw], tuple[Sequence[int], Tensor | None]], source: Language) -> Drafter:
-    """A root with two children, of which the first has two and the second one child."""
-
-    def draft(prefix: Prefix, draw: Draw) -> Draft:
-        tokens: list[int] = []
-        parents: list[int] = []
-        rows: list[Tensor] = []
-        paths: list[Prefix] = [prefix]
-        for node, width in ((-1, 2), (0, 2), (1, 1)):
-            if node >= len(tokens):
-                continue
-            ids, probs = children(source.after(paths[node + 1]), width, draw)
-            for i, token in enumerate(ids):
-                tokens.append(token)
-                parents.append(node)
-                paths.append((*paths[node + 1], token))
-                if probs is not None:
-                    rows.append(probs[i])
-        return Draft(tuple(tokens), torch.stack(rows) if rows else None, tuple(parents))
-
-    return draft
-
-
-def without_replacement(source: Language) -> Drafter:
-    """Distinct drawn siblings, each with the distribution it was drawn from."""
-    return tree(draw_siblings, source)
-
-
-def with_replacement(source: Language) -> Drafter:
-    """Siblings drawn independently, possibly equal."""
-
-    def children(row: Tensor, width: int, draw: Draw) -> tuple[Sequence[int], Tensor]:
-        return [draw.choose(row) for _ in range(width)], torch.stack([row] * width)
-
-    return tree(children, source)
-
-
-def likeliest_tree(source: Language) -> Drafter:
-    """The most probable tokens as siblings, without chance."""
-    return tree(lambda row, width, draw: (row.topk(width).indices.tolist(), None), source)
-
-
-def siblings_with_a_stale_row(source: Language) -> Drafter:
-    """Distinct drawn siblings, but each with the distribution of the first."""
-
-    def children(row: Tensor, width: int, draw: Draw) -> tuple[Sequence[int], Tensor]:
-        ids, _ = draw_siblings(row, width, draw)
-        return ids, torch.stack([row] * len(ids))
-
-    return tree(children, source)
-
-
-def cut_chain(source: Language, k: int, keep: Callable[[Tensor, int], bool], keep_probs: bool = True) -> Drafter:
-    """A drawn chain that ends before the first token for which ``keep(row, token)`` is false."""
-
-    def draft(prefix: Prefix, draw: Draw) -> Draft:
-        tokens: Prefix = ()
-        rows: list[Tensor] = []
-        while len(tokens) < k:
-            row = source.after(prefix + tokens)
-            token = draw.choose(row)
-            if not keep(row, token):
-                break
-            tokens = (*tokens, token)
-            rows.append(row)
-        return Draft(tokens, torch.stack(rows) if rows and keep_probs else None)
-
-    return draft
-
-
-def languages(vocab: int, supports: str, seed: int) -> tuple[Language, Language]:
-    """The target's table and the drafter's, whose zero-probability tokens differ in every case."""
-    if supports == "zeros":
-        return Language(vocab, seed), Language(vocab, seed + 1)
-    if supports == "filtered":
-        return (
-            Language(vocab, seed, temperature=0.8, top_p=0.85),
-            Language(vocab, seed + 1, temperature=1.6, top_k=max(2, vocab // 2)),
-        )
-    return (  # the target keeps less than the drafter
-        Language(vocab, seed, temperature=1.2, top_k=2),
-        Language(vocab, seed + 1, temperature=2.0, top_p=0.95),
-    )
-
-
-SUPPORTS = ("zeros", "filtered", "narrow-target")
+    return gap(target, continued(target, drafter, rule, length), length)
 
 
 @pytest.mark.parametrize("supports", SUPPORTS)
@@ -177,6 +73,17 @@ def test_drawn_chains_give_the_target_joint(rule: Rule, vocab: int, k: int, leng
     """A chain drawn from any distribution leaves the joint distribution of the output as the target's, exactly."""
     target, source = languages(vocab, supports, seed=1)
     assert distance(target, drawn_chain(source, k), rule, length) < EXACT
+
+
+@pytest.mark.parametrize("supports", SUPPORTS)
+@pytest.mark.parametrize("vocab", [5, 8])
+@pytest.mark.parametrize("rule", [verify_sampled, verify_block])
+def test_a_round_of_three_drawn_tokens_and_the_target_after_it(rule: Rule, vocab: int, supports: str) -> None:
+    """All four tokens that such a round can give, jointly; where it gives fewer the target goes on by itself."""
+    target, source = languages(vocab, supports, seed=8)
+    drafter = drawn_chain(source, 3)
+    rounds = outcomes(lambda draw: one_round((), target, drafter, rule, draw))
+    assert gap(target, completed(target, rounds.items(), 4), 4) < EXACT
 
 
 @pytest.mark.parametrize("supports", SUPPORTS)
@@ -254,6 +161,46 @@ def test_block_verification_keeps_eleven_ninths_where_token_by_token_keeps_ten()
     assert mean_accepted(verify_block, target, source, 2) == pytest.approx(11 / 9)
 
 
+def kept(target: Language, drafter: Drafter, rule: Rule) -> float:
+    """The expected number of tokens of the first draft that are accepted."""
+
+    def accepted(draw: Draw) -> int:
+        draft = drafter((), draw)
+        return len(rule(target_rows(target, (), draft), draft, draw).path)
+
+    return sum(count * weight for count, weight in outcomes(accepted).items())
+
+
+@pytest.mark.parametrize("supports", SUPPORTS)
+def test_block_verification_never_keeps_fewer_tokens(supports: str) -> None:
+    """One token: the same number. Two and three: at least as many for each of twelve pairs of tables, more for some."""
+    more = 0
+    for seed in range(20, 32):
+        target, source = languages(4, supports, seed)
+        single = drawn_chain(source, 1)
+        assert kept(target, single, verify_block) == pytest.approx(kept(target, single, verify_sampled), abs=EXACT)
+        for k in (2, 3):
+            gain = kept(target, drawn_chain(source, k), verify_block) - kept(
+                target, drawn_chain(source, k), verify_sampled
+            )
+            assert gain > -EXACT
+            more += gain > BIASED
+    assert more > 0
+
+
+def test_block_verification_of_a_chain_without_chance_is_the_standard_rule() -> None:
+    """The same verdicts with the same weights, though the uniforms are asked in another order."""
+    target, source = languages(5, "zeros", seed=2)
+
+    def verdicts(rule: Rule) -> dict[Verdict, float]:
+        draft = likeliest_chain(source, 3)((), None)  # type: ignore[arg-type]  # asks for no chance
+        return outcomes(lambda draw: rule(target_rows(target, (), draft), draft, draw))
+
+    standard = verdicts(verify_sampled)
+    assert len(standard) > 6
+    assert verdicts(verify_block) == pytest.approx(standard, abs=EXACT)
+
+
 # --- the same test must fail for rules that are wrong --------------------------------------------------------------
 
 
@@ -279,6 +226,38 @@ def test_biased_chain_rules_are_caught(rule: Rule) -> None:
     """Resampling from the target, or a recomputed draft distribution, changes the joint by far more than rounding."""
     target, source = languages(4, "zeros", seed=1)
     assert distance(target, drawn_chain(source, 2), rule, 3) > BIASED
+
+
+def wrong_block(residual_of_the_token: bool, target: Tensor, draft: Draft, draw: Draw) -> Verdict:
+    """Wrong: block verification that replaces from max(0, t - d), as the standard rule does, or that accepts a prefix
+    with its r instead of its h.
+    """
+    assert draft.probs is not None
+    length, r = len(draft), [1.0]
+    for i, token in enumerate(draft.token_ids):
+        r.append(min(1.0, acceptance_ratio(r[-1] * float(target[i, token]), float(draft.probs[i, token]), token)))
+    for i in range(length, -1, -1):
+        if i == length:
+            judged, rest = r[i], target[i]
+        else:
+            rest = (r[i] * target[i] - draft.probs[i]).clamp(min=0)
+            mass = float(rest.sum())
+            judged = mass / (mass + 1 - r[i]) if mass > 0 else 0.0
+            if residual_of_the_token:
+                rest = (target[i] - draft.probs[i]).clamp(min=0)
+            else:
+                judged = r[i]
+            rest = rest if float(rest.sum()) > 0 else target[i]
+        if i == 0 or draw.accept(judged):
+            break
+    return Verdict(tuple(range(i)), draw.choose(rest))
+
+
+@pytest.mark.parametrize("residual_of_the_token", [True, False])
+def test_biased_block_rules_are_caught(residual_of_the_token: bool) -> None:
+    """Two ways to get block verification wrong, each of which changes the joint by far more than rounding."""
+    target, source = languages(4, "zeros", seed=5)
+    assert distance(target, drawn_chain(source, 2), partial(wrong_block, residual_of_the_token), 3) > BIASED
 
 
 def test_siblings_without_an_updated_row_are_caught() -> None:
@@ -319,7 +298,8 @@ def test_cut_known_before_the_draw_is_exact(rule: Rule) -> None:
     assert distance(target, cut_chain(source, 2, peaked(0.6)), rule, 3) < EXACT
 
 
-def test_stopping_after_an_improbable_token_is_exact() -> None:
+@pytest.mark.parametrize("rule", [verify_sampled, verify_block])
+def test_stopping_after_an_improbable_token_is_exact(rule: Rule) -> None:
     """The improbable token itself is submitted and only the next one withheld: that rests on drafts before it."""
     target, source = languages(4, "zeros", seed=6)
 
@@ -331,7 +311,7 @@ def test_stopping_after_an_improbable_token_is_exact() -> None:
             tokens = (*tokens, draw.choose(rows[-1]))
         return Draft(tokens, torch.stack(rows))
 
-    assert distance(target, draft, verify_sampled, 3) < EXACT
+    assert distance(target, draft, rule, 3) < EXACT
 
 
 @pytest.mark.parametrize("rule", [verify_sampled, verify_block])

@@ -13,20 +13,19 @@ from drafters.base import Sampling
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request, RunningSequence, Status
 from tests.drafters.models import FAMILIES, VOCAB, greedy, lean, prompt
-from tests.drafters.rows import ITSELF, ROWS
+from tests.drafters.rows import ITSELF, ROWS, AnyLength
 
 MAX_TOKENS = 20
-# Draft length, batch and stop rule in all pairs (an orthogonal array of nine), prefix reuse against each level of the others.
+STOPS = ("length", "eos", "string")
+# For each family nine cases: draft length, batch and stop rule in all pairs (an orthogonal array), and prefix reuse
+# against each level of the others. The stop rules are shifted and reuse is turned round from family to family, so that over
+# all families every length meets every batch with every stop rule.
+REUSE = ((True, False, True), (True, True, False), (False, True, True))
 CASES = [
-    (1, 1, "length", True),
-    (1, 3, "eos", False),
-    (1, 8, "string", True),
-    (3, 1, "eos", True),
-    (3, 3, "string", True),
-    (3, 8, "length", False),
-    (7, 1, "string", False),
-    (7, 3, "length", True),
-    (7, 8, "eos", True),
+    (family, k, batch, STOPS[(i + j + number) % 3], REUSE[i][j] != bool(number % 2))
+    for number, family in enumerate(FAMILIES)
+    for i, k in enumerate((1, 3, 7))
+    for j, batch in enumerate((1, 3, 8))
 ]
 # A common beginning makes reuse happen; two of the prompts are the same, one is a part of another.
 PROMPTS = [prompt(0, 12) + prompt(seed, length) for seed, length in ((1, 9), (2, 17), (3, 4), (4, 14), (5, 6), (6, 11))]
@@ -53,8 +52,7 @@ def ending(family: str, index: int, rule: str) -> tuple[dict[str, Any], list[int
     return {"max_tokens": max_tokens}, free[:max_tokens]
 
 
-@pytest.mark.parametrize(("k", "batch", "rule", "reuse"), CASES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "k", "batch", "rule", "reuse"), CASES)
 @pytest.mark.parametrize("drafter", ROWS)
 def test_output_is_that_of_transformers(drafter: str, family: str, k: int, batch: int, rule: str, reuse: bool) -> None:
     """Requests wait, join, leave, are aborted and share prefixes, prompts come in chunks, and every text is as if
@@ -97,6 +95,37 @@ def test_output_is_that_of_transformers(drafter: str, family: str, k: int, batch
     assert runner.scheduler.slots.owned == 0
     if drafter == ITSELF:
         assert runner.counters.num_accepted_tokens == runner.counters.num_draft_tokens > 0
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_drafters_side_by_side_with_any_lengths(family: str, reuse: bool) -> None:
+    """Every drafter in one engine, each round's lengths thrown by dice; requests are aborted while they wait, while
+    their prompt is fed and while they run, and every other text is that of transformers."""
+    texts = [[*text, *greedy(family, text, MAX_TOKENS)] for text in PROMPTS]
+    drafters = {name: build(family, 5, texts) for name, build in ROWS.items()}
+    lengths = {name: AnyLength(5) for name in drafters}
+    runner = Runner(lean(family), 600, drafters, 6, 11, reuse, lengths)
+    running: list[tuple[RunningSequence, list[int]]] = []
+    aborted: set[Status] = set()
+    for number, name in enumerate([*ROWS, *ROWS]):
+        text = texts[number % len(PROMPTS)]
+        prompt_tokens = tuple(PROMPTS[number % len(PROMPTS)])
+        running.append((runner.add(Request(prompt_tokens, MAX_TOKENS, drafter=name)), text))
+        if number % 3 == 2:
+            doomed = runner.add(Request(prompt_tokens, MAX_TOKENS, drafter=name))
+            moment = (Status.WAITING, Status.PREFILLING, Status.RUNNING)[number // 3 % 3]
+            while doomed.status not in (moment, Status.FINISHED):
+                runner.step()
+            if runner.abort(doomed):
+                aborted.add(moment)
+    while runner.busy:
+        runner.step()
+    for sequence, text in running:
+        assert sequence.token_ids == text
+    assert aborted == {Status.WAITING, Status.PREFILLING, Status.RUNNING}
+    assert {each.num_draft_tokens for sequence, _ in running for each in sequence.rounds} >= set(range(6))
+    assert runner.scheduler.slots.owned == 0
 
 
 @pytest.mark.parametrize("drafter", ROWS)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from drafters.base import Draft, Verdict
 from drafters.sampling import UniformDraw, distribution, round_uniforms
-from drafters.verify import verify_block, verify_greedy, verify_sampled
+from drafters.verify import Rule, verify_block, verify_greedy, verify_sampled
 from drafters.verify_batch import verify_greedy_batch, verify_sampled_batch
 
 
@@ -164,10 +164,10 @@ def test_wrong_number_of_rows_is_refused() -> None:
 # --- the batch -----------------------------------------------------------------------------------------------------
 
 
-def random_draft(generator: torch.Generator, vocab: int, shape: str) -> Draft:
+def random_draft(generator: torch.Generator, vocab: int, shape: str, dtype: torch.dtype = torch.float32) -> Draft:
     """A draft of 0 to 5 nodes: one-hot or drawn, a chain or a random tree."""
     length = int(torch.randint(0, 6, (), generator=generator))
-    source = distribution(torch.randn(length, vocab, generator=generator), 1.0, top_k=max(2, vocab // 2))
+    source = distribution(torch.randn(length, vocab, generator=generator, dtype=dtype), 1.0, top_k=max(2, vocab // 2))
     tokens: list[int] = torch.multinomial(source, 1, generator=generator).squeeze(1).tolist() if length else []
     parents = tuple(int(torch.randint(-1, i, (), generator=generator)) if i else -1 for i in range(length))
     return Draft(
@@ -175,27 +175,85 @@ def random_draft(generator: torch.Generator, vocab: int, shape: str) -> Draft:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rule", ["standard", "block"])
 @pytest.mark.parametrize("shapes", [("chain",), ("drawn",), ("chain", "drawn", "tree", "drawn tree")])
-def test_batch_gives_the_verdicts_of_one_at_a_time(shapes: tuple[str, ...]) -> None:
+def test_batch_gives_the_verdicts_of_one_at_a_time(shapes: tuple[str, ...], rule: Rule, dtype: torch.dtype) -> None:
     """Ragged batches of 1 to 9, with empty drafts among them, agree token for token with the rule for one sequence."""
     generator = torch.Generator().manual_seed(7)
     partial = 0
     for turn in range(150):
-        drafts = [random_draft(generator, 6, shapes[i % len(shapes)]) for i in range(turn % 9 + 1)]
+        drafts = [random_draft(generator, 6, shapes[i % len(shapes)], dtype) for i in range(turn % 9 + 1)]
         lengths = [len(draft.token_ids) + 1 for draft in drafts]
-        logits = torch.randn(sum(lengths), 6, generator=generator)
+        logits = torch.randn(sum(lengths), 6, generator=generator, dtype=dtype)
         target = distribution(logits, temperature=0.7, top_p=0.9)
         values = [round_uniforms(generator, length - 1) for length in lengths]
         singly = [
-            verify_sampled(part, draft, UniformDraw(iter(value)))
+            verify_sampled(part, draft, UniformDraw(iter(value)), rule)
             for part, draft, value in zip(parts(target, lengths), drafts, values, strict=True)
         ]
-        assert verify_sampled_batch(target, drafts, values) == singly
+        assert verify_sampled_batch(target, drafts, values, rule) == singly
         assert verify_greedy_batch(logits, drafts) == [
             verify_greedy(part, draft) for part, draft in zip(parts(logits, lengths), drafts, strict=True)
         ]
         partial += sum(0 < len(v.path) < len(d.token_ids) for v, d in zip(singly, drafts, strict=True))
     assert partial > 50  # the comparison met rounds that were neither all kept nor all refused
+
+
+@pytest.mark.parametrize("rule", ["standard", "block"])
+def test_batch_agrees_where_numbers_meet(rule: Rule) -> None:
+    """All probabilities and uniforms are multiples of 1/8, so many comparisons are between equal numbers: a uniform that
+    equals the chance refuses, in the batch as for one."""
+    generator = torch.Generator().manual_seed(8)
+    eighths = [row for row in itertools.product((0.0, 0.125, 0.25, 0.5, 0.75, 1.0), repeat=3) if sum(row) == 1]
+    table = rows(*eighths)
+
+    def some(count: int) -> Tensor:
+        return table[torch.randint(len(table), (count,), generator=generator)]
+
+    for _ in range(300):
+        sources = [some(3) for _ in range(5)]
+        drafts = [Draft(tuple(torch.multinomial(s, 1, generator=generator).squeeze(1).tolist()), s) for s in sources]
+        target = some(20)
+        values: list[list[float]] = (torch.randint(8, (5, 4), generator=generator) / 8).tolist()
+        assert verify_sampled_batch(target, drafts, values, rule) == [
+            verify_sampled(part, draft, UniformDraw(iter(value)), rule)
+            for part, draft, value in zip(parts(target, [4] * 5), drafts, values, strict=True)
+        ]
+
+
+def test_block_verification_can_redeem_a_token_by_the_next() -> None:
+    """Target (1/3 2/3), drafter (2/3 1/3), draft 0 1: r is 1/2, then 1. The uniform .7 refuses token 0 by itself, and
+    keeps the whole block."""
+    draft = Draft((0, 1), rows((2 / 3, 1 / 3)).repeat(2, 1))
+    target = rows((1 / 3, 2 / 3)).repeat(3, 1)
+    assert verify_sampled(target, draft, uniforms(0.7, 0.0)) == Verdict((), 1)
+    assert verify_sampled(target, draft, uniforms(0.7, 0.0), "block") == Verdict((0, 1), 0)
+    assert verify_sampled_batch(target, [draft], [[0.7, 0.0, 0.0]], "block") == [Verdict((0, 1), 0)]
+
+
+def test_block_is_the_standard_rule_for_trees_and_tokens_picked_without_chance() -> None:
+    """Uniform for uniform: nothing changes for them with the name of the rule; a drawn chain written out is a chain."""
+    generator = torch.Generator().manual_seed(9)
+    for _ in range(100):
+        drafts = [random_draft(generator, 5, shape) for shape in ("chain", "tree", "drawn tree")]
+        drafts[2] = Draft(drafts[2].token_ids, drafts[2].probs, (-1,) * len(drafts[2]))
+        target = distribution(torch.randn(sum(map(len, drafts)) + 3, 5, generator=generator))
+        values = [round_uniforms(generator, len(draft)) for draft in drafts]
+        # A single drawn node is a chain, for which both rules are the same too.
+        assert verify_sampled_batch(target, drafts, values, "block") == verify_sampled_batch(target, drafts, values)
+        chain = random_draft(generator, 5, "drawn")
+        written = Draft(chain.token_ids, chain.probs, tuple(range(-1, len(chain) - 1)))
+        target = distribution(torch.randn(2 * len(chain) + 2, 5, generator=generator))
+        target[len(chain) + 1 :] = target[: len(chain) + 1]
+        first, second = verify_sampled_batch(target, [chain, written], [round_uniforms(generator, 5)] * 2, "block")
+        assert first == second
+
+
+def test_unknown_rule_is_refused() -> None:
+    """The error names the rules there are."""
+    with pytest.raises(ValueError, match="'typical' given; allowed: standard, block"):
+        verify_sampled_batch(rows((1, 0)), [Draft(())], [[0.5]], "typical")  # type: ignore[arg-type]
 
 
 def test_batch_of_one_hot_drafts_gives_the_target_shares() -> None:

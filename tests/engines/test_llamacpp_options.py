@@ -99,6 +99,14 @@ def test_attached_arms_need_an_address_each(tmp_path: Path, arms: str, engine: s
     assert said in complaints(tmp_path, arms, engine)
 
 
+def test_engine_options_and_folders_are_for_the_other_engine(tmp_path: Path) -> None:
+    """Options of the engine are told with their line, a folder as a model with what reads it."""
+    said = complaints(tmp_path, "- {name: a, method: none}\n", "\n  model: smollm2-135m\n  options: {dtype: float32}")
+    assert said == "w.yaml:5: llamacpp has no engine option 'dtype'; it has none"
+    said = complaints(tmp_path, "- {name: a, method: none}\n", f"{{model: {tmp_path}}}")
+    assert "is a folder; llama.cpp reads one GGUF file" in said
+
+
 def test_an_attached_draft_model_is_the_servers_business(tmp_path: Path) -> None:
     """An attached draft-simple arm needs no draft_model here."""
     check_arms(workload(tmp_path, "- {name: a, method: draft-simple, base_url: 'http://x:1'}\n"))

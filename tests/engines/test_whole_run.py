@@ -66,7 +66,9 @@ async def test_a_killed_server_is_started_again_and_its_cell_run_again(tmp_path:
     out = tmp_path / "run"
     folder = RunFolder.create(out, build(plan.workloads, [], "en", out))
     killer = Killer()
-    killer.engine = engine = make_engine(plan, out, lambda what, fraction: None)
+    engine = make_engine(plan, out, lambda what, fraction: None)
+    assert isinstance(engine, LlamaCppEngine)
+    killer.engine = engine
     stopped = await experiment.run(plan, engine, folder, killer)
     folder.close()
     assert stopped is None

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from drafters.base import Commit, Draft, Drafter, DraftRequest, Sampling
-from drafters.engine.lengths import BatchTable
+from drafters.engine.kv_cache import KvCache
+from drafters.engine.lengths import BatchTable, FullLength, Outcome, Rest
 from drafters.engine.records import RoundRecord
 from drafters.engine.runner import Event, Runner
 from drafters.engine.sequence import Request, RequestError, RunningSequence
+from drafters.engine.target import DecoderModel, Output, Span
 from drafters.synthetic import Synthetic
 from tests.drafters.models import VOCAB, greedy, lean, prompt, reference
 from tests.drafters.rows import Oracle
@@ -114,8 +116,9 @@ def test_counters_agree_with_each_other_and_with_the_rounds(seed: int) -> None:
         "tree": oracle(9, tree=True),
         "made up": Synthetic(3, (0.5,), seed),
     }
-    policy = BatchTable({1: 5, 3: 2, 4: 0}) if seed % 2 else None
-    runner = Runner(lean("llama"), 250, drafters, 4, prefill_tokens=16, policy=policy, on_round=records.append)
+    table = BatchTable({1: 5, 3: 2, 4: 0})
+    lengths = {"chain": table, "tree": table} if seed % 2 else None
+    runner = Runner(lean("llama"), 250, drafters, 4, prefill_tokens=16, lengths=lengths, on_round=records.append)
     running: list[RunningSequence] = []
     events: list[Event] = []
     for number in range(12):
@@ -306,3 +309,146 @@ def test_a_round_that_fails_ends_those_in_it_and_no_other(where: str) -> None:
     run(runner)
     assert running[2].token_ids == texts[2]
     assert runner.counters.num_first_tokens == (1 if where == "open" else 3)
+
+
+class Noting(FullLength):
+    """Chooses one length for all, and writes down what it is told."""
+
+    def __init__(self, length: int, asked: int | None = None) -> None:
+        self.length = length
+        self.asked = asked
+        self.rests: list[Rest] = []
+        self.outcomes: list[Outcome] = []
+        self.draft_ns: list[int] = []
+        self.released: list[int] = []
+
+    def choose(self, sequences: Sequence[RunningSequence], bounds: Sequence[int], rest: Rest) -> list[int]:
+        """The same for all, within their bounds."""
+        self.rests.append(rest)
+        return [min(self.length, bound) for bound in bounds]
+
+    def ask(self, lengths: Sequence[int], bounds: Sequence[int]) -> list[int]:
+        """More than is verified, if so told."""
+        return [min(self.asked or length, bound) for length, bound in zip(lengths, bounds, strict=True)]
+
+    def observe(self, record: RoundRecord, outcomes: Sequence[Outcome], draft_ns: int) -> None:
+        """Write it down."""
+        self.outcomes += outcomes
+        self.draft_ns.append(draft_ns)
+
+    def release(self, sequence_id: int) -> None:
+        """Write it down."""
+        self.released.append(sequence_id)
+
+
+def test_each_drafter_has_its_own_policy_and_sees_the_others_rows() -> None:
+    """One of a hundred, one of two, a fixed one of three and one without a drafter, in one round: each group is told what
+    the others bring, those before it with the rows they have chosen."""
+    drafters: dict[str, Drafter] = {name: Synthetic(5, (0.0,)) for name in ("first", "second", "fixed")}
+    first, second = Noting(1), Noting(2)
+    runner = Runner(lean("llama"), 400, drafters, lengths={"first": first, "second": second})
+    asked = [("first", None), ("second", None), ("second", 1), ("fixed", 3), (None, None)]
+    running = [runner.add(Request(tuple(PROMPTS[0]), 8, drafter=name, num_draft_tokens=k)) for name, k in asked]
+    while not all(sequence.rounds for sequence in running):
+        runner.step()
+    assert [sequence.rounds[0].num_draft_tokens for sequence in running] == [1, 2, 1, 3, 0]
+    context = 5 * len(PROMPTS[0])
+    # Beside the first: two rows of the second group, four of the fixed one and one; beside the second: two, four and one.
+    assert first.rests[-1] == Rest(4, 7, 0, context)
+    assert second.rests[-1] == Rest(3, 7, 0, context)
+    run(runner)
+    assert (first.released, sorted(second.released)) == ([0], [1, 2])
+    assert {outcome.sequence.sequence_id for outcome in first.outcomes} == {0}
+    assert {outcome.sequence.sequence_id for outcome in second.outcomes} == {1, 2}
+    assert all(ns > 0 for ns in first.draft_ns[1:3])
+
+
+def test_what_is_asked_beyond_the_length_is_shown_and_not_verified() -> None:
+    """Of four right tokens one is verified; the other three come back, and they are what the text goes on with."""
+    right = [*PROMPTS[0], *greedy("llama", PROMPTS[0], 20)]
+
+    class Knowing(Oracle):
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+            return [Draft(tuple(self._following(request)[: request.num_tokens])) for request in requests]
+
+    noting = Noting(1, asked=4)
+    runner = Runner(lean("llama"), 200, {"it": Knowing([right], 4, tree=False)}, lengths={"it": noting})
+    sequence = runner.add(Request(tuple(PROMPTS[0]), 20, drafter="it"))
+    run(runner)
+    assert sequence.token_ids == right
+    assert {each.num_draft_tokens for each in sequence.rounds} == {0, 1}
+    assert [len(outcome.spare or ()) for outcome in noting.outcomes[:4]] == [3, 3, 3, 3]
+    assert noting.outcomes[0].spare == tuple(right[len(PROMPTS[0]) + 2 :][:3])
+    assert {(outcome.asked, outcome.drafted, outcome.path) for outcome in noting.outcomes[:4]} == {(4, 1, (0,))}
+
+
+def test_drafts_that_the_text_cannot_judge_are_not_shown() -> None:
+    """Trees and made-up acceptance: nothing comes back, and only what was verified counts as asked for."""
+    for drafter in (oracle(6, tree=True), Synthetic(6, (1.0,))):
+        noting = Noting(2, asked=6)
+        runner = Runner(lean("llama"), 200, {"it": drafter}, lengths={"it": noting})
+        runner.add(Request(tuple(PROMPTS[0]), 8, drafter="it"))
+        run(runner)
+        assert {(outcome.asked, outcome.spare) for outcome in noting.outcomes[:2]} == {(2, None)}
+
+
+@pytest.mark.parametrize(("length", "asked", "said"), [(9, None, "chose"), (2, 1, "asks for")])
+def test_a_policy_out_of_bounds_is_told_so(length: int, asked: int | None, said: str) -> None:
+    """Nine where five are allowed, or one asked for where two are to be verified."""
+
+    class Careless(Noting):
+        def choose(self, sequences: Sequence[RunningSequence], bounds: Sequence[int], rest: Rest) -> list[int]:
+            return [self.length for _ in bounds]
+
+    runner = Runner(lean("llama"), 100, {"it": Synthetic(5, (1.0,))}, lengths={"it": Careless(length, asked)})
+    runner.add(Request((1,), 20, drafter="it"))
+    with pytest.raises(ValueError, match=f"policy of 'it' {said}"):
+        run(runner)
+
+
+def test_what_the_engine_does_not_have_cannot_be_set() -> None:
+    """Lengths for a drafter that is not there, and a rule of verification that does not exist."""
+    with pytest.raises(ValueError, match="draft lengths given for that; this engine's drafters: it"):
+        Runner(lean("llama"), 100, {"it": oracle()}, lengths={"that": FullLength()})
+    with pytest.raises(ValueError, match="verification is 'loose'; allowed: standard, block"):
+        Runner(lean("llama"), 100, verification="loose")  # type: ignore[arg-type]
+
+
+def test_features_are_taken_only_in_rounds_that_need_them() -> None:
+    """A request without a drafter, one whose drafter asks for none and, for three tokens, one whose drafter does."""
+    asked: list[bool] = []
+
+    class Watched(DecoderModel):
+        def forward(self, spans: Sequence[Span], cache: KvCache, feature_layers: Sequence[int] = ()) -> Output:
+            asked.append(bool(feature_layers))
+            return super().forward(spans, cache, feature_layers)
+
+    drafters: dict[str, Drafter] = {"with": Probe(oracle()), "without": oracle()}
+    runner = Runner(Watched(reference("llama")), 300, drafters)
+    for name in (None, "without"):
+        runner.add(Request(tuple(PROMPTS[0]), 12, drafter=name, num_draft_tokens=0))
+    runner.step()
+    runner.step()
+    runner.add(Request(tuple(PROMPTS[1]), 3, drafter="with", num_draft_tokens=0))
+    run(runner)
+    assert asked == [False, False, True, True, True, *[False] * 7]
+
+
+def test_a_beginning_without_features_is_copied_only_for_who_needs_none() -> None:
+    """The same prompt, first without features: the drafter that needs them has it computed again, and from that one both
+    may copy; what its drafter is told stays complete."""
+    probe = Probe(oracle())
+    runner = Runner(lean("llama"), 300, {"it": probe})
+    cached = []
+    for name in (None, None, "it", "it", None):
+        sequence = runner.add(Request((*PROMPTS[0], 1), 4, drafter=name))
+        run(runner)
+        cached.append(sequence.cached_tokens)
+    everything = len(PROMPTS[0])  # all but the last token of the prompt
+    assert cached == [0, everything, 0, everything, everything]
+    for told in probe.told.values():
+        features = torch.cat([commit.features for commit in told if commit.features is not None])
+        tokens = [token for commit in told for token in commit.token_ids]
+        want = reference("llama")(torch.tensor([tokens]), output_hidden_states=True).hidden_states[2][0, :-1]
+        # float64, two layers: see the target's own tests.
+        torch.testing.assert_close(features[:, 0], want, rtol=0, atol=1e-11)

@@ -8,6 +8,7 @@ import pytest
 
 from drafters.engine.scheduler import Plan, Scheduler
 from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
+from drafters.engine.slots import Kept, Slots
 
 
 def queue(scheduler: Scheduler, number: int, prompt: int | tuple[int, ...], max_tokens: int) -> RunningSequence:
@@ -164,3 +165,77 @@ def test_random_traffic_ends_and_stays_within_bounds(seed: int) -> None:
         play(scheduler, scheduler.plan())
     assert all(sequence.status is Status.FINISHED for sequence in sequences)
     assert scheduler.slots.owned == 0
+
+
+def test_one_that_waits_is_not_searched_for_again_and_again() -> None:
+    """No room, round after round: what is kept is looked through once, and once more when somebody has left."""
+    looked: list[int] = []
+
+    class Counting(Slots):
+        @property
+        def kept(self) -> tuple[Kept, ...]:
+            looked.append(1)
+            return super().kept
+
+    scheduler = Scheduler(20, 4, 100)
+    scheduler.slots = Counting(20)
+    first = queue(scheduler, 1, 10, 5)
+    second = queue(scheduler, 2, 8, 2)
+    for _ in range(4):
+        play(scheduler, scheduler.plan())
+    assert (len(looked), second.status) == (2, Status.WAITING)
+    scheduler.abort(first)
+    assert [a.sequence for a in scheduler.plan().admissions] == [second]
+    assert len(looked) == 3
+
+
+def test_a_new_head_of_the_queue_is_tried_at_once() -> None:
+    """The one that found no room gives up; the smaller one behind it joins though nobody has left."""
+    scheduler = Scheduler(20, 4, 100)
+    queue(scheduler, 1, 10, 5)
+    second, third = queue(scheduler, 2, 8, 2), queue(scheduler, 3, 2, 2)
+    play(scheduler, scheduler.plan())
+    scheduler.abort(second)
+    assert [a.sequence for a in scheduler.plan().admissions] == [third]
+
+
+def test_the_longest_beginning_wins_wherever_it_stands() -> None:
+    """Kept texts that share 2, 5 and 3 tokens with the prompt, in this order, and a running one that shares 4."""
+    scheduler = Scheduler(200, 4, 100)
+    texts = [(1, 2, 9, 9, 9, 9), (1, 2, 3, 4, 5, 9), (1, 2, 3, 9, 9, 9)]
+    kept = [queue(scheduler, number, text, 1) for number, text in enumerate(texts)]
+    while scheduler.busy:
+        play(scheduler, scheduler.plan())
+    queue(scheduler, 8, (1, 2, 3, 4, 9), 9)
+    play(scheduler, scheduler.plan())
+    queue(scheduler, 9, (1, 2, 3, 4, 5, 6, 7), 1)
+    assert [(a.source, a.num_tokens) for a in scheduler.plan().admissions] == [(kept[1].slot, 5)]
+
+
+def test_features_reach_as_far_as_they_were_taken_without_a_gap() -> None:
+    """Tokens 0 to 4 with features, 4 to 6 without, 6 to 8 with: the first four count. What is computed again counts
+    anew."""
+    sequence = RunningSequence(1, Request((1, 2, 3, 4, 5, 6, 7, 8), 2), 10)
+    for start, end, featured in ((0, 4, True), (4, 6, False), (6, 8, True)):
+        sequence.compute(start, end, featured)
+    assert (sequence.computed, sequence.featured) == (8, 4)
+    sequence.compute(2, 5, True)
+    assert sequence.featured == 5
+    sequence.compute(3, 6, False)
+    assert sequence.featured == 3
+
+
+def test_a_prefix_is_copied_as_far_as_its_features_reach_for_who_needs_them() -> None:
+    """Four of six tokens have features: who needs them copies four, who does not all five that are shared."""
+    scheduler = Scheduler(200, 4, 100)
+    first = queue(scheduler, 1, (1, 2, 3, 4, 5, 6), 1)
+    plan = scheduler.plan()
+    first.featured = 4
+    play(scheduler, plan)
+    prompt = (1, 2, 3, 4, 5, 9)
+    needing = RunningSequence(2, Request(prompt, 2), 8, needs_features=True)
+    plain = RunningSequence(3, Request(prompt, 2), 8)
+    for sequence in (needing, plain):
+        scheduler.add(sequence)
+    assert [a.num_tokens for a in scheduler.plan().admissions] == [4, 5]
+    assert (needing.featured, plain.featured) == (4, 4)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from drafters.catalog import build
+from drafters.engine.runner import Runner
+from drafters.engine.sequence import Request
 from drafters.engine.target import DecoderModel, Span, TargetError
+from drafters.quantization import Scheme, quantize_dequantize
+from drafters.specs import PromptLookupSpec
 from tests.drafters.models import FAMILIES, SIZES, lean, prompt, reference
 
 # float64 keeps 15 digits; a few hundred sums of numbers near 1 lose three of them at most.
@@ -115,6 +122,58 @@ def test_bfloat16_runs_and_stays_near_float64() -> None:
     assert float((got - want).abs().mean()) < 0.1 * float(want.std())
 
 
+@pytest.mark.parametrize("scheme", ["rtn4", "nf4"])
+@pytest.mark.parametrize("family", ["llama-untied-bias-rope3", "qwen3", "qwen3-moe"])
+def test_quantized_logits_are_those_of_transformers_with_quantized_weights(family: str, scheme: Scheme) -> None:
+    """Every projection of every layer, each expert too; embeddings, norms, biases, router and head stay as they are."""
+    tokens = prompt(11, 30)
+    model = copy.deepcopy(reference(family))
+    for name, parameter in model.named_parameters():
+        if "_proj" in name and not name.endswith("bias"):
+            matrices = parameter.data if parameter.dim() == 3 else parameter.data.unsqueeze(0)
+            for matrix in matrices:
+                matrix.copy_(quantize_dequantize(matrix, scheme))
+    got = DecoderModel(reference(family), weights=scheme)
+    logits = got.forward([Span(0, 0, tokens, 30)], got.new_cache(30)).logits
+    torch.testing.assert_close(logits, model(torch.tensor([tokens])).logits[0], rtol=0, atol=CLOSE)
+    assert not torch.allclose(logits, lean(family).forward([Span(0, 0, tokens, 30)], got.new_cache(30)).logits)
+
+
+@pytest.mark.parametrize("scheme", ["rtn4", "nf4"])
+@pytest.mark.parametrize("family", ["llama", "qwen3-moe"])
+def test_drafting_changes_no_token_of_a_quantized_target(family: str, scheme: Scheme) -> None:
+    """In float32, three requests of uneven lengths together: with nine rows a round as with one."""
+    target = DecoderModel(reference(family, dtype=torch.float32), weights=scheme)
+    answers = []
+    for drafter in ("lookup", None):
+        runner = Runner(target, 300, {"lookup": build(PromptLookupSpec(min_ngram=1), target, 300)})
+        running = [runner.add(Request(tuple(prompt(seed, 9 * seed)), 40, drafter=drafter)) for seed in (1, 2, 3)]
+        while runner.busy:
+            runner.step()
+        answers.append([sequence.token_ids for sequence in running])
+        assert (runner.counters.num_accepted_tokens > 0) == (drafter is not None)
+    assert answers[0] == answers[1]
+
+
+def test_it_says_how_weights_are_held_and_what_a_step_reads() -> None:
+    """Llama: two layers of 32 · 64 (q, k, v), 32 · 32, 32 · 96 and 48 · 32 weights and two norms of 32, the final norm,
+    the head of 61 · 32 and one row of 32. Of six experts in Qwen3-MoE a token visits two."""
+    layer = 32 * 64 + 32 * 32 + 32 * 96 + 48 * 32 + 2 * 32
+    assert lean("llama").weight_bytes == 8 * (2 * layer + 32 + 61 * 32 + 32)
+    moe = lean("qwen3-moe")
+    expert, router = 32 * 48 + 24 * 32, 6 * 32
+    assert moe.layers[0].mlp.weight_bytes == 8 * (router + 2 * expert)
+    assert lean("llama").storage == "float64"
+    small = DecoderModel(reference("llama", dtype=torch.float32), weights="rtn4")
+    assert small.storage.startswith("4-bit round-to-nearest in groups of 32, dequantized to float32")
+    assert small.weight_bytes == 4 * (2 * layer + 32 + 61 * 32 + 32)  # nothing is saved where nothing is packed
+    assert DecoderModel(reference("llama"), weights="nf4").storage == (
+        "NF4 in blocks of 64, dequantized to float64; embeddings, norms and head plain"
+    )
+    with pytest.raises(TargetError, match="weights 'int8' given; allowed: plain, rtn4, nf4"):
+        DecoderModel(reference("llama"), weights="int8")  # type: ignore[arg-type]
+
+
 def test_what_it_cannot_run_is_refused_by_name(tmp_path: Path) -> None:
     """Another family, quantized weights, a window, moving angles, an empty folder and a position past the end, each with a
     reason."""
@@ -138,3 +197,24 @@ def test_what_it_cannot_run_is_refused_by_name(tmp_path: Path) -> None:
     model = lean("llama")
     with pytest.raises(ValueError, match="position 256 asked for"):
         model.forward([Span(0, 256, [1], 1)], model.new_cache(300))
+
+
+def test_a_damaged_folder_is_refused_and_not_filled_up(tmp_path: Path) -> None:
+    """A configuration that is no JSON, no weights, one tensor missing, which transformers would draw at random."""
+    FAMILIES["qwen3"]().save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        TargetError, match=r"lack model\.layers\.1\.mlp\.up_proj\.weight and 0 more; get the model again"
+    ):
+        DecoderModel.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(TargetError, match="cannot be loaded"):
+        DecoderModel.load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(TargetError, match="cannot be loaded"):
+        DecoderModel.load(tmp_path)
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(TargetError, match=r"config\.json cannot be used"):
+        DecoderModel.load(tmp_path)

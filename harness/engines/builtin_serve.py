@@ -1,0 +1,132 @@
+"""`harness serve`: the builtin server in the foreground, its configuration made of the command line and a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from pydantic import ValidationError
+
+from drafters.engine.config import EngineConfig, ServedDrafter
+from drafters.specs import SPECS, SpecError
+from harness.engines.builtin import require_packages
+from harness.engines.builtin_options import explain, served
+from harness.errors import UsageError
+from harness.models import Progress, resolve_folder
+
+_FORM = "NAME=METHOD[,key=value…], for example lookup=prompt_lookup,num_tokens=8,lengths=goodput"
+_OPENING, _CLOSING = "[{(", "]})"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """What the command line says; ``settings`` are fields of the engine's configuration, those not given left out."""
+
+    model: str | None
+    drafters: Sequence[str]
+    config_file: Path | None
+    settings: Mapping[str, Any]
+
+
+def configuration(request: ServeRequest, progress: Progress) -> EngineConfig:
+    """Return the checked configuration; what the command line says stands over what the file says.
+
+    A model named on the command line is fetched and converted if needed; a file names a Hugging Face folder.
+
+    Raises:
+        UsageError: on any bad value, before anything is fetched or started.
+        ModelError: if the model is missing or cannot be made.
+    """
+    data = {} if request.config_file is None else _read(request.config_file)
+    data = {**data, **request.settings}
+    if named := dict(_drafters(request.drafters)):
+        given = data.get("drafters")
+        data["drafters"] = {**(given if isinstance(given, dict) else {}), **named}
+    model = request.model or data.get("model")
+    if not isinstance(model, str):
+        raise UsageError("no model given; for example: harness serve smollm2-135m, or a --config file with one")
+    found = resolve_folder(model, fetch=False)
+    data |= {"model": str(found.path), "served_name": data.get("served_name") or found.name}
+    try:
+        config = EngineConfig.model_validate(data)
+    except ValidationError as error:
+        names = list(EngineConfig.model_fields)
+        raise UsageError("\n".join(text for _, text in explain(error, "the server", names))) from error
+    require_packages()
+    resolve_folder(model, progress=progress)
+    return config
+
+
+def become_server(config: EngineConfig) -> NoReturn:
+    """Replace this process with the server, so that signals, terminal and exit code are the server's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, "-m", "drafters.engine.server", "--config", config.model_dump_json()]
+    os.execv(sys.executable, command)
+
+
+def drafter_of(text: str) -> tuple[str, ServedDrafter]:
+    """Read one ``NAME=METHOD[,key=value…]``; values are YAML, so that lists and tables can be given.
+
+    Raises:
+        UsageError: saying what is wrong with it.
+    """
+    name, equals, rest = text.partition("=")
+    method, *pairs = _parts(rest)
+    if not equals or not name or not method:
+        raise UsageError(f"--drafter {text!r}; give {_FORM}; methods: {', '.join(SPECS)}")
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--drafter {text!r}: {pair!r} is no key=value; give {_FORM}")
+        try:
+            options[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--drafter {text!r}: cannot read the value of {key}: {value!r}; quote it") from error
+    try:
+        return name, served(method, options)
+    except SpecError as error:
+        raise UsageError(f"--drafter {text!r}: {error}") from error
+
+
+def _drafters(texts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: set[str] = set()
+    for text in texts:
+        name, drafter = drafter_of(text)
+        if name in seen:
+            raise UsageError(f"--drafter names {name!r} twice; each name must be different")
+        seen.add(name)
+        yield name, drafter.model_dump(mode="json")
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas that stand outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"--config {path}: {error.strerror}; give a JSON file of the server's configuration"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"--config {path}: not JSON ({error}); correct the file") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"--config {path}: a configuration is an object of keys, not {type(value).__name__}")
+    return value
