@@ -209,7 +209,7 @@ class Backbone:
         keys, values = self.cache.keys[index], self.cache.values[index]
         size = self.block_size
         made = [
-            attend(query[block * size : (block + 1) * size], keys[first:end], values[first:end], mask)
+            attend(query[block * size : (block + 1) * size], keys[:, first:end], values[:, first:end], mask)
             for block, (first, end, mask) in enumerate(shared.sights[self._kinds[index]])
         ]
         return layer.out(torch.cat(made))

@@ -75,16 +75,13 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query attention of one sequence.
 
-    ``query`` [rows, heads, head_dim]; ``key`` and ``value`` [length, kv_heads, head_dim], views of a cache as a rule;
+    ``query`` [rows, heads, head_dim]; ``key`` and ``value`` [kv_heads, length, head_dim], views of a cache as a rule;
     ``mask`` [rows, length] is added to the scores, ``None`` lets every row see everything. Returns [rows, heads ·
     head_dim].
     """
     rows, heads, head_dim = query.shape
-    kv_heads = key.shape[1]
-    keys, values = (
-        key.transpose(0, 1).unsqueeze(0),
-        value.transpose(0, 1).unsqueeze(0),
-    )  # [1, kv_heads, length, head_dim]
+    kv_heads = key.shape[0]
+    keys, values = key.unsqueeze(0), value.unsqueeze(0)  # [1, kv_heads, length, head_dim]
     if rows > FOLDED_ROWS:
         queries = query.transpose(0, 1).unsqueeze(0)  # [1, heads, rows, head_dim]
         out = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=heads != kv_heads)
@@ -231,9 +228,9 @@ class DecoderLayer:
         for part in rows:
             end, stop = first + len(part.positions), part.past + len(part.positions)
             keys, values = part.cache.keys[0], part.cache.values[0]
-            keys[part.past : stop] = turned[first:end, shape.heads :]
-            values[part.past : stop] = qkv[first:end, turning:]
-            made.append(attend(turned[first:end, : shape.heads], keys[:stop], values[:stop], part.mask))
+            keys[:, part.past : stop] = turned[first:end, shape.heads :].transpose(0, 1)
+            values[:, part.past : stop] = qkv[first:end, turning:].transpose(0, 1)
+            made.append(attend(turned[first:end, : shape.heads], keys[:, :stop], values[:, :stop], part.mask))
             first = end
         hidden = residual + self._out(torch.cat(made))
         gate, up = self._gate_up(rms_norm(hidden, self._mlp_norm, shape.eps)).chunk(2, dim=-1)

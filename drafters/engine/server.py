@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Read when torch is imported: large pages for weights and K/V, a few percent of a forward that memory bounds.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         raw = options.config if options.config is not None else options.config_file.read_bytes()
         config = EngineConfig.model_validate_json(raw)

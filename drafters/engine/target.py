@@ -310,7 +310,7 @@ class DecoderModel:
         cache.write(index, batch.slots, turned[:, self.heads :], qkv[:, self.heads + self.kv_heads :])
         query, keys, values = turned[:, : self.heads], cache.keys[index], cache.values[index]
         made = [
-            attend(query[first:end], keys[slot:stop], values[slot:stop], mask)
+            attend(query[first:end], keys[:, slot:stop], values[:, slot:stop], mask)
             for first, end, slot, stop, mask in batch.pieces
         ]
         return made[0] if len(made) == 1 else torch.cat(made)

@@ -130,8 +130,8 @@ def test_a_block_sees_nothing_behind_the_anchor() -> None:
     tokens, given = prompt(5, 10), features(5, 9)
     drafter = drafter_of(configured())
     before = hidden_of(drafter, tokens, given)
-    drafter.backbone.cache.keys[:, 9:] = float("nan")
-    drafter.backbone.cache.values[:, 9:] = float("nan")
+    drafter.backbone.cache.keys[:, :, 9:] = float("nan")
+    drafter.backbone.cache.values[:, :, 9:] = float("nan")
     assert torch.equal(drafter.backbone.blocks([DraftRequest(0, tokens, 7)])[1][0], before)
     other = given.clone()
     other[8] += 1

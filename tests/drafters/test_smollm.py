@@ -16,7 +16,6 @@ from drafters.convert import convert
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request
 from drafters.engine.target import DecoderModel
-from drafters.quantization import Weights
 from drafters.specs import PromptLookupSpec
 from harness.models import resolve
 
@@ -36,9 +35,8 @@ def smollm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)  # half a gigabyte, which pytest would keep for three runs
 
 
-def answers(folder: Path, prompts: list[list[int]], weights: Weights, draft: bool) -> list[list[int]]:
+def answers(target: DecoderModel, prompts: list[list[int]], draft: bool) -> list[list[int]]:
     """Up to 16 greedy tokens after each prompt, all together."""
-    target = DecoderModel.load(folder, max_positions=256, weights=weights)
     drafter = build(PromptLookupSpec(min_ngram=1), target, 1024)
     runner = Runner(target, 1024, {"lookup": drafter})
     running = [
@@ -63,8 +61,9 @@ def test_smollm_says_what_transformers_lets_it_say(smollm: Path) -> None:
         prompts.append(given["input_ids"][0].tolist())
         made = model.generate(**given, max_new_tokens=16, do_sample=False)
         want.append(made[0, len(prompts[-1]) :].tolist())
-    assert answers(smollm, prompts, "plain", draft=False) == want
-    assert answers(smollm, prompts, "plain", draft=True) == want
+    target = DecoderModel.load(smollm, max_positions=256)
+    assert answers(target, prompts, draft=False) == want
+    assert answers(target, prompts, draft=True) == want
 
 
 def test_smollm_in_four_bits_says_the_same_with_drafting(smollm: Path) -> None:
@@ -72,7 +71,8 @@ def test_smollm_in_four_bits_says_the_same_with_drafting(smollm: Path) -> None:
     groups of 32 in four bits, which rtn4 gives back as they are."""
     tokenizer: Any = AutoTokenizer.from_pretrained(smollm)
     prompts = [tokenizer(text * 2)["input_ids"] for text in (ENGLISH, KOREAN, CODE)]
-    assert answers(smollm, prompts, "nf4", draft=True) == answers(smollm, prompts, "nf4", draft=False)
+    target = DecoderModel.load(smollm, max_positions=256, weights="nf4")
+    assert answers(target, prompts, draft=True) == answers(target, prompts, draft=False)
 
 
 def test_smollm_writes_its_chat_as_published(smollm: Path) -> None:
