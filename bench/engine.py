@@ -3,12 +3,14 @@
 ``python -m bench.engine`` runs the sections (a) to (f) on SmolLM2-135M in float32, one thread each:
 
 (a) one request, lookup in the prompt under the goodput controller, beside transformers' prompt lookup: at least 1.3 times
-    its tokens a second on a text to copy and on free writing
+    its tokens a second over three texts to copy, and over three of free writing
 (b) sixteen requests without drafting, beside the better of transformers' static and continuous batching: at least 1.2
 (c) without drafting beside llama.cpp's server, both over HTTP: at least 0.6 at batch 1, 1.0 at batch 16
 (d) share of a round outside the target's forward and the drafter's work at batch 1: below 10 %
 (e) realised speed-up over AL·T_ar/(T_draft + T_verify) at batch 1 and 16: at least 0.9
 (f) what a verify forward costs, by sequences and tokens a sequence
+
+Before each run the builtin engine forgets what its controller has learnt from earlier ones, as transformers keeps nothing.
 
 Each section is kept in the file ``--out`` as it ends. A run with the same file leaves out what is in it already, so one
 that was broken off goes on; ``--again`` measures the named sections anew. The tables show all that the file holds. Nothing
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("--gguf", type=Path, help="the same weights for llama.cpp; by default the pulled model")
     parser.add_argument("--threads", type=int, default=1, help="of each engine")
     parser.add_argument("--tokens", type=int, default=96, help="for each request in (a); half of them elsewhere")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each arm")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each arm; in (a) of each prompt, two at most")
     parser.add_argument("--out", type=Path, default=Path("reports/runs/bench-engine.json"))
     parser.add_argument("--again", action="store_true", help="measure the named sections although the file has them")
     arguments = parser.parse_args()

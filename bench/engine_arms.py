@@ -26,7 +26,10 @@ __all__ = [
     "CONTEXT",
     "CONTROLLED",
     "LOOKUP",
+    "NGRAMS",
     "NUM_TOKENS",
+    "SHORT_CONTROLLED",
+    "SHORT_NGRAMS",
     "SYNTHETIC",
     "Ours",
     "Pass",
@@ -38,9 +41,14 @@ BATCH = 16
 CONTEXT = 512
 LOOKUP = "lookup"
 CONTROLLED = "lookup-controlled"
+SHORT_CONTROLLED = "lookup-short-controlled"
 SYNTHETIC = "synthetic"
 NUM_TOKENS = 8
 ACCEPTANCE = 0.7
+NGRAMS = (2, 4)
+"""Shortest and longest run of tokens that the lookup compares."""
+SHORT_NGRAMS = (1, 2)
+"""The same as transformers does by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,14 @@ class Pass:
 class Ours:
     """One target behind two runners: ``fresh`` computes every prompt, ``cached`` reuses what it has seen.
 
-    ``costs`` is the controller's cost model, which learns from every round of ``fresh`` that it has a part in.
-    Drafters: lookup in the prompt with k 8, the same under the goodput controller, and synthetic acceptance of 0.7.
+    ``costs`` is the controller's cost model. What controller and costs learn from rounds is forgotten before each run.
+    Drafters: lookup in the prompt with k 8, the same under the goodput controller, that with transformers' lengths of
+    n-grams, and synthetic acceptance of 0.7.
     """
 
     def __init__(self, model: Path, threads: int, progress: Callable[[str], None]) -> None:
-        lookup = PromptLookupSpec(num_tokens=NUM_TOKENS)
+        lookup = PromptLookupSpec(num_tokens=NUM_TOKENS, min_ngram=NGRAMS[0], max_ngram=NGRAMS[1])
+        short = PromptLookupSpec(num_tokens=NUM_TOKENS, min_ngram=SHORT_NGRAMS[0], max_ngram=SHORT_NGRAMS[1])
         synthetic = SyntheticSpec(num_tokens=NUM_TOKENS, acceptance=ACCEPTANCE)
         config = EngineConfig(
             model=model,
@@ -122,6 +132,7 @@ class Ours:
             drafters={
                 LOOKUP: ServedDrafter(spec=lookup),
                 CONTROLLED: ServedDrafter(spec=lookup, lengths="goodput"),
+                SHORT_CONTROLLED: ServedDrafter(spec=short, lengths="goodput"),
             },
             max_sequences=BATCH,
             context_tokens=CONTEXT,
@@ -149,7 +160,11 @@ class Ours:
         drafter: str | None = None,
         num_draft_tokens: int | None = None,
     ) -> Pass:
-        """Add all requests at once and step until they have ended; greedy, end tokens ignored."""
+        """Add all requests at once and step until they have ended; greedy, end tokens ignored.
+
+        Draft lengths start from nothing but the costs measured at the start, whatever ran before.
+        """
+        runner.reset_drafting()
         self._records.clear()
         rounds: list[Round] = []
         began = before = time.monotonic_ns()

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.engine_arms import BATCH, CONTEXT, CONTROLLED, LOOKUP, NUM_TOKENS, SYNTHETIC, Ours, Pass
+from bench.engine_arms import (
+    BATCH,
+    CONTEXT,
+    CONTROLLED,
+    LOOKUP,
+    NGRAMS,
+    NUM_TOKENS,
+    SHORT_CONTROLLED,
+    SHORT_NGRAMS,
+    SYNTHETIC,
+    Ours,
+    Pass,
+)
 from bench.engine_texts import chat_tokens, copy_requests, free_requests
 from bench.peers_http import Answer, ask_all, decode_rate, engine_server, llamacpp_server
 from bench.peers_transformers import Generated, Peer
@@ -32,6 +44,8 @@ Save = Callable[[dict[str, Any]], None]
 
 _WARM_TOKENS = 4
 _GAPS = 3  # near-ties looked at for one arm
+_PROMPTS = 3  # of each kind in section (a): one text alone may suit one arm
+_TURNS = 2  # runs of each of them and arm at most: there and back
 
 
 @dataclass
@@ -76,29 +90,38 @@ class Lab:
         samples: list[Sample],
         save: Save,
         best_of: Sequence[str] = (),
+        prompt: int = 0,
+        rounds: int | None = None,
     ) -> dict[str, list[Outputs]]:
-        """Warm every arm up, then let them take turns; returns the outputs of each run.
+        """Warm every arm up, then let them take ``rounds`` turns; returns the outputs of each run.
 
+        ``prompt`` numbers the prompts of a case that come one call each.
         Of the arms ``best_of`` only the best counts: one under half as fast as another runs no second time.
         """
         outputs: dict[str, list[Outputs]] = {name: [] for name in arms}
         running = list(arms)
         for arm in arms.values():
             arm(prompts, min(_WARM_TOKENS, tokens))
-        for number in range(self.rounds):
+        for number in range(rounds or self.rounds):
             for name in running[:: -1 if number % 2 else 1]:
                 sample = arms[name](prompts, tokens)
                 outputs[name].append(sample.pop("outputs"))
-                samples.append({"case": case, "arm": name, "round": number, "tokens": tokens * len(prompts), **sample})
+                place = {"case": case, "prompt": prompt, "arm": name, "round": number, "tokens": tokens * len(prompts)}
+                samples.append({**place, **sample})
                 save({"samples": samples})
-                self.say(f"  {case}, round {number + 1}, {name}: {_shown(sample)}")
+                self.say(f"  {case} {prompt}, round {number + 1}, {name}: {_shown(sample)}")
             if best_of:
                 rates = {s["arm"]: s["whole_per_s"] for s in samples if s["case"] == case and s["arm"] in best_of}
                 running = [name for name in running if rates.get(name, math.inf) >= max(rates.values()) / 2]
         return outputs
 
-    def differences(self, outputs: Mapping[str, list[Outputs]], prompts: Prompts, case: str) -> list[Sample]:
-        """Where an arm wrote other tokens than the first arm, and how near a tie the choice was (difference of logits)."""
+    def differences(
+        self, outputs: Mapping[str, list[Outputs]], prompts: Prompts, case: str, first: int = 0
+    ) -> list[Sample]:
+        """Where an arm wrote other tokens than the first arm, and how near a tie the choice was (difference of logits).
+
+        ``first`` is the number of the first prompt.
+        """
         reference = next(iter(outputs.values()))[0]
         found: list[Sample] = []
         for name, runs in outputs.items():
@@ -107,7 +130,7 @@ class Lab:
                 at = next(i for i, (a, b) in enumerate(zip(reference[index], made, strict=True)) if a != b)
                 near = sum(other["arm"] == name for other in found) < _GAPS
                 gap = self.peer.top_two_gap([*prompts[index], *made[:at]]) if near else None
-                found.append({"case": case, "arm": name, "prompt": index, "at": at, "gap": gap})
+                found.append({"case": case, "arm": name, "prompt": first + index, "at": at, "gap": gap})
         return found
 
 
@@ -144,14 +167,25 @@ def one_request(lab: Lab, save: Save) -> dict[str, Any]:
         "transformers, lookup": lambda p, n: _theirs(peer.generate(p[0], n, NUM_TOKENS)),
         "ours, lookup k 8": lambda p, n: _ours(ours.run(ours.fresh, p, n, LOOKUP), 1),
         "ours, lookup controlled": lambda p, n: _ours(ours.run(ours.fresh, p, n, CONTROLLED), 1),
+        "ours, lookup controlled, short": lambda p, n: _ours(ours.run(ours.fresh, p, n, SHORT_CONTROLLED), 1),
     }
+    ngrams = {"ours": NGRAMS, "ours, short": SHORT_NGRAMS, "transformers": peer.lookup_ngrams}
     samples: list[Sample] = []
     differences: list[Sample] = []
-    for case, text in (("copy", copy_requests(1)), ("free", free_requests(1))):
-        prompts = lab.prompts(text)
-        outputs = lab.alternate(arms, case, prompts, lab.tokens, samples, save)
-        differences += lab.differences(outputs, prompts, case)
-    return {"samples": samples, "differences": differences}
+    for case, texts in (("copy", copy_requests(_PROMPTS)), ("free", free_requests(_PROMPTS))):
+        for number, prompt in enumerate(lab.prompts(texts)):
+            outputs = lab.alternate(
+                arms,
+                case,
+                [prompt],
+                lab.tokens,
+                samples,
+                lambda values: save({**values, "ngrams": ngrams}),
+                prompt=number,
+                rounds=min(_TURNS, lab.rounds),
+            )
+            differences += lab.differences(outputs, [prompt], case, number)
+    return {"samples": samples, "differences": differences, "ngrams": ngrams}
 
 
 def full_batch(lab: Lab, save: Save) -> dict[str, Any]:
@@ -246,6 +280,7 @@ def realised(lab: Lab, save: Save) -> dict[str, Any]:
 def verify_costs(lab: Lab, save: Save) -> dict[str, Any]:
     """(f) Milliseconds of a forward by sequences and tokens a sequence, and what the controller's cost model says."""
     ours = lab.ours
+    ours.fresh.reset_drafting()  # the table as measured, whatever sections ran before
     return {"grid": verify_grid(ours.target, ours.costs, max(3, lab.rounds))}
 
 

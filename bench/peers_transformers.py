@@ -62,6 +62,11 @@ class Peer:
         config.eos_token_id = None
         config.pad_token_id = self._pad
 
+    @property
+    def lookup_ngrams(self) -> tuple[int, int]:
+        """Shortest and longest run of tokens that its prompt lookup compares; the longest is 2 where nothing is set."""
+        return 1, self._model.generation_config.max_matching_ngram_size or 2
+
     def generate(self, prompt: Sequence[int], tokens: int, lookup: int | None = None) -> Generated:
         """One request; ``lookup`` is ``prompt_lookup_num_tokens``."""
         extra = {} if lookup is None else {"prompt_lookup_num_tokens": lookup}

@@ -31,7 +31,6 @@ __all__ = [
     "nf4_levels",
     "pack_pairs",
     "quantize_dequantize",
-    "unpack_pairs",
 ]
 
 Scheme = Literal["rtn4", "nf4"]
@@ -123,11 +122,6 @@ def pack_pairs(codes: Tensor) -> Tensor:
     if codes.shape[1] % 2:
         raise ValueError(f"{codes.shape[1]} codes a row; allowed: an even number, two make a byte")
     return (codes[:, ::2] << 4) | codes[:, 1::2]
-
-
-def unpack_pairs(packed: Tensor) -> Tensor:
-    """What `pack_pairs` packed: [out, in / 2] → [out, in]."""
-    return torch.stack((packed >> 4, packed & 15), dim=-1).flatten(1)
 
 
 def _grouped(rows: Tensor, size: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -149,6 +149,25 @@ class DFlashSpec(_Spec):
     mask_token_id: int | None = Field(default=None, ge=0)
     """Of untrained weights: the token that stands where one is to be drafted; ``None`` is the vocabulary's last."""
     seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _length_of_the_block(cls, data: Any) -> Any:
+        """Let a small block alone, without a length, mean all that it can draft."""
+        if not isinstance(data, Mapping) or "num_tokens" in data or data.get("model") is not None:
+            return data
+        block = data.get("block_size")
+        whole = cls.model_fields["num_tokens"].default
+        return {**data, "num_tokens": block - 1} if isinstance(block, int) and 2 <= block <= whole else data
+
+    @model_validator(mode="after")
+    def _within_the_block(self) -> Self:
+        if self.model is None and self.num_tokens >= self.block_size:
+            raise ValueError(
+                f"num_tokens is {self.num_tokens}, but a block of {self.block_size} drafts at most {self.block_size - 1}; "
+                f"give num_tokens {self.block_size - 1} or less, or block_size {self.num_tokens + 1} or more"
+            )
+        return self
 
 
 class DFlash2Spec(DFlashSpec):

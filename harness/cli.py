@@ -202,14 +202,29 @@ def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     if folder is None:
         folder = _new_folder(plan, args, argv, overrides)
     print(f"run folder: {folder.path}", flush=True)
-    stopped = _measure(plan, folder, console)
+    try:
+        stopped = _measure(plan, folder, console)
+    except UsageError as error:
+        if not folder.begun() and args.resume is None:
+            raise type(error)(f"{error}\n{_taken_back(folder)}") from error
+        raise
+    if stopped is not None and not folder.begun():
+        left = "nothing was measured" if args.resume is not None else _taken_back(folder)
+        print(f"error: {stopped}\n{left}", file=sys.stderr)
+        return stopped.exit_code
     measured = bool(folder.done_cells())
     code = _write_reports(folder, lang, console) if measured or stopped is None else 0
     if stopped is None:
         return code
     kept = "the report holds what was measured" if measured else "nothing was measured"
     print(f"error: {stopped}\n{kept}; continue with: harness run --resume {folder.path}", file=sys.stderr)
-    return stopped.exit_code
+    return EngineError.exit_code  # also where it refuses to start again: the input was good enough to begin
+
+
+def _taken_back(folder: RunFolder) -> str:
+    """Take back a new folder that holds no step, so that the same command can be given again; say what is left of it."""
+    left = folder.discard()
+    return "nothing was measured, no run was kept" + (f"; what the engine wrote is in {folder.path}" if left else "")
 
 
 def _refuse_used(out: Path | None) -> None:

@@ -8,7 +8,8 @@
         ModelError                    2  a model file that is missing, damaged or cannot be fetched
       ThresholdMissed                 3  a threshold of the workload was not reached
       EngineError                     4  the engine failed
-        EngineStartError              4  it did not come up, or its configuration was refused
+        EngineStartError              4  it did not come up
+          EngineRefused               2  it refuses the set-up that the input asks for; nothing was sent
         EngineUnreachable             4  it was up and no longer answers
         EngineProtocolError           4  it answers, but not in a form this adapter knows
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 __all__ = [
     "EngineError",
     "EngineProtocolError",
+    "EngineRefused",
     "EngineStartError",
     "EngineUnreachable",
     "HarnessError",
@@ -73,7 +75,13 @@ class EngineError(HarnessError):
 
 
 class EngineStartError(EngineError):
-    """The engine did not start or refused its configuration."""
+    """The engine did not start."""
+
+
+class EngineRefused(EngineStartError):
+    """The engine cannot be set up as the input says, or the server that the input names is another one: trying again is no use."""
+
+    exit_code = 2
 
 
 class EngineUnreachable(EngineError):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from harness.engines.base import Engine
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
 from harness.manifest import describe_workload
-from harness.records import CellKey, CellRecord, Round, StepRecord
+from harness.records import ENGINE_DIED, CellKey, CellRecord, Round, StepRecord
 from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
 from harness.replay.clock import MonotonicClock
@@ -227,6 +227,7 @@ class _Cells:
             policy = "shared"  # the server cannot empty its cache; the record says what really was
         if policy == "salt" and self.attempts[key] > 1 and self.salt_run:
             policy = "shared"  # a server that outlives the attempt before may still hold its prompts
+        await self.engine.reset_drafting(key.arm)  # or the order of the cells would enter what is measured
         before = await self.engine.counters(key.arm)
         self.progress.cell_started(key)
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -268,7 +269,7 @@ class _Cells:
 
 def _why(outcome: CellOutcome) -> str:
     if outcome.engine_died:
-        return "the server process ended"
+        return ENGINE_DIED
     return "given up: no task succeeded" if outcome.given_up else "every counted task failed"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.analysis.slo import parse_slo
 from harness.analysis.thresholds import parse_threshold
-from harness.engines import builtin, llamacpp
+from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options
 from harness.engines.base import Engine
 from harness.errors import UsageError, WorkloadError
 from harness.experiment import Experiment, combine
@@ -25,6 +25,12 @@ def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
     loaded = [load(path) for path in paths]
     for item in loaded:
         _check_goals(item)
+        own = item.workload.engine.kind
+        if overrides.engine not in (
+            None,
+            own,
+        ):  # its engine options will not be used; a mistake in them is one all the same
+            (builtin_options if own == "builtin" else llamacpp_options).check_engine_options(item)
     workloads = [apply(item, overrides) for item in loaded]
     for item in workloads:
         (builtin if item.workload.engine.kind == "builtin" else llamacpp).check_arms(item)

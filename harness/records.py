@@ -15,6 +15,8 @@ ErrorKind = Literal[
     "connect", "disconnect", "http_status", "timeout", "protocol", "cancelled", "not_sent", "empty", "engine_dead"
 ]
 CellStatus = Literal["done", "failed"]
+ENGINE_DIED = "the server process ended"
+"""The error message of a cell whose server died; the cell is then run again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -128,6 +128,22 @@ class RunFolder:
         temporary.write_text(json.dumps(self.manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.path / MANIFEST)
 
+    def begun(self) -> bool:
+        """Tell whether a step was written down: there is something to continue."""
+        return next(self.rows(STEPS), None) is not None
+
+    def discard(self) -> bool:
+        """Make the folder no run any more, after it was closed and before anything was measured; what engines wrote stays.
+
+        Returns whether something was left in it.
+        """
+        for name in (MANIFEST, LOCK):
+            (self.path / name).unlink(missing_ok=True)
+        left = any(self.path.iterdir())
+        if not left:
+            self.path.rmdir()
+        return left
+
     def repair(self) -> int:
         """Cut a half-written last line off every file before appending again; return how many files had one."""
         repaired = 0

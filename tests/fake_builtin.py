@@ -32,6 +32,7 @@ class FakeBuiltin:
     chat_requests: int = 0
     rounds: int = 0
     resets: int = 0
+    drafting_resets: int = 0
     drafts_counted: int = 0
     drafted: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
@@ -47,9 +48,10 @@ class FakeBuiltin:
         if path == "/tokenize":
             tokens = word_tokens(request.json["prompt"])
             return json_reply({"tokens": tokens, "count": len(tokens), "max_model_len": self.context_tokens})
-        if path == "/reset_prefix_cache" and request.method == "POST":
-            self.resets += 1
-            return json_reply({})
+        if path in ("/reset_prefix_cache", "/reset_drafting") and request.method == "POST":
+            self.resets += path == "/reset_prefix_cache"
+            self.drafting_resets += path == "/reset_drafting"
+            return Reply([], framing="length")
         plain: dict[str, Any] = {
             "/health": {},
             "/v1/models": {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "spec-harness"}]},

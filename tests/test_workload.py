@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import UsageError, WorkloadError
 from harness.overrides import Overrides, apply
+from harness.prepare import experiment_of
 from harness.workload import load
 from tests.test_tasks import PREFIX, TASK
 
@@ -211,6 +212,23 @@ def test_another_engine_leaves_the_files_options_behind(tmp_path: Path) -> None:
     )
     assert apply(loaded, Overrides(engine="builtin")).workload.engine.options == {"dtype": "bfloat16"}
     assert apply(loaded, Overrides(engine="llamacpp")).workload.engine.options == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "other", "said"),
+    [
+        ("{options: {dtype: bfloat16}}", "builtin", "llamacpp has no engine option 'dtype'"),
+        ("{kind: builtin, options: {dtyp: float32}}", "llamacpp", "no option 'dtyp'; did you mean 'dtype'?"),
+    ],
+)
+def test_options_that_another_engine_leaves_behind_are_checked(
+    tmp_path: Path, engine: str, other: str, said: str
+) -> None:
+    """An unknown engine option of the file is told with its line also where the run is on another engine."""
+    path = written(tmp_path, SHARED.replace("engine: {options: {}}", f"engine: {engine}"))
+    with pytest.raises(WorkloadError, match=r"w\.yaml:\d+: ") as caught:
+        experiment_of([path], Overrides(engine=other))
+    assert said in str(caught.value)
 
 
 def test_overrides_change_only_what_they_name(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from drafters.engine.intake import Intake
 from drafters.engine.jobs import Job, RoundLog
 from drafters.engine.messages import ApiError, Message
 from drafters.engine.metrics import MetricsPage
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from drafters.engine.assembly import Assembled
     from drafters.engine.worker import Worker
 
-__all__ = ["MAX_BODY_BYTES", "Api"]
+__all__ = ["Api"]
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
 # Shorter ones are tokenized at once: handing them to another thread takes longer.
 SMALL_BODY_BYTES = 4096
 
@@ -48,8 +48,10 @@ class Api:
         self._rounds = rounds
         self._created = int(time.time())
         self._pool = ThreadPoolExecutor(2, "text")
+        self.intake = Intake()
         capacity = engine.runner.scheduler.slots.capacity
-        self._page = MetricsPage(lambda: worker.state, engine.name, capacity, engine.config.prefix_reuse)
+        longest = max((drafter.max_nodes for drafter in engine.runner.drafting.drafters.values()), default=0)
+        self._page = MetricsPage(lambda: worker.state, engine.name, capacity, engine.config.prefix_reuse, longest)
 
     def app(self) -> Starlette:
         """The application."""
@@ -63,6 +65,7 @@ class Api:
                 Route("/metrics", self.metrics, methods=["GET"]),
                 Route("/rounds", self.rounds, methods=["GET"]),
                 Route("/reset_prefix_cache", self.reset_prefix_cache, methods=["POST"]),
+                Route("/reset_drafting", self.reset_drafting, methods=["POST"]),
                 Route("/tokenize", self.tokenize, methods=["POST"]),
                 Route("/server_info", self.server_info, methods=["GET"]),
             ],
@@ -78,25 +81,27 @@ class Api:
 
     async def chat_completions(self, request: Request) -> Response:
         """Answer messages."""
-        raw, arrived_ns = await _body(request), time.monotonic_ns()
-        asked = parse(ChatRequest, loads(raw))
-        tools = None if asked.tool_choice == "none" else asked.tools
-        self._check_model(asked.model)
-        prompt = await self._off_loop(len(raw), lambda: self._chat_tokens(asked.messages, tools))
-        return self._generate(asked, prompt, arrived_ns)
+        async with self.intake.body(request) as raw:
+            arrived_ns = time.monotonic_ns()
+            asked = parse(ChatRequest, loads(raw))
+            tools = None if asked.tool_choice == "none" else asked.tools
+            self._check_model(asked.model)
+            prompt = await self._off_loop(len(raw), lambda: self._chat_tokens(asked.messages, tools))
+            return self._generate(asked, prompt, arrived_ns)
 
     async def completions(self, request: Request) -> Response:
         """Go on with a text or with tokens."""
-        raw, arrived_ns = await _body(request), time.monotonic_ns()
-        asked = parse(CompletionRequest, loads(raw))
-        self._check_model(asked.model)
-        given, most = asked.prompt, self._engine.config.context_tokens
-        if isinstance(given, str):
-            text = given
-            prompt = await self._off_loop(len(raw), lambda: self._text.encode(text, special=True, most=most))
-        else:
-            prompt = given
-        return self._generate(asked, prompt, arrived_ns)
+        async with self.intake.body(request) as raw:
+            arrived_ns = time.monotonic_ns()
+            asked = parse(CompletionRequest, loads(raw))
+            self._check_model(asked.model)
+            given, most = asked.prompt, self._engine.config.context_tokens
+            if isinstance(given, str):
+                text = given
+                prompt = await self._off_loop(len(raw), lambda: self._text.encode(text, special=True, most=most))
+            else:
+                prompt = given
+            return self._generate(asked, prompt, arrived_ns)
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
@@ -124,7 +129,7 @@ class Api:
         return Response(self._page.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def rounds(self, request: Request) -> Response:
-        """The engine's rounds from ``since`` on, as far as they are kept."""
+        """The engine's rounds from ``since`` on, as far as they are kept: one page of them, ``next`` begins the next."""
         given = request.query_params.get("since", "0")
         if not (given.isascii() and given.isdecimal() and len(given) < 19):
             raise ApiError(400, f"since is {given[:50]!r}; allowed: the index of a round, from 0", "since")
@@ -136,24 +141,31 @@ class Api:
         await self._worker.reset_prefix_cache()
         return _json({"status": "ok"})
 
+    async def reset_drafting(self, request: Request) -> Response:
+        """Let draft lengths be chosen as if nothing had been served yet."""
+        await self._worker.reset_drafting()
+        return Response()
+
     async def tokenize(self, request: Request) -> Response:
         """Tokens of a text or of messages."""
-        raw = await _body(request)
-        asked = parse(TokenizeRequest, loads(raw))
-        if asked.model is not None:
-            self._check_model(asked.model)
+        async with self.intake.body(request) as raw:
+            asked = parse(TokenizeRequest, loads(raw))
+            if asked.model is not None:
+                self._check_model(asked.model)
 
-        def tokens() -> list[int]:
-            if asked.messages is not None:
-                return self._chat_tokens(asked.messages, asked.tools, bounded=False)
-            return self._text.encode(asked.prompt or "", special=True)
+            def tokens() -> list[int]:
+                if asked.messages is not None:
+                    return self._chat_tokens(asked.messages, asked.tools, bounded=False)
+                return self._text.encode(asked.prompt or "", special=True)
 
-        found = await self._off_loop(len(raw), tokens)
+            found = await self._off_loop(len(raw), tokens)
         return _json({"tokens": found, "count": len(found), "max_model_len": self._engine.config.context_tokens})
 
     async def server_info(self, request: Request) -> Response:
         """Configuration, versions and facts."""
-        return _json(self._engine.description)
+        if self._engine.costs is None:
+            return _json(self._engine.description)
+        return _json(await self._worker.between_rounds(lambda: self._engine.description))  # rounds change the costs
 
     def _generate(self, asked: Generate, prompt: list[int], arrived_ns: int) -> Response:
         drafter = asked.drafter if "drafter" in asked.model_fields_set else self._engine.config.default_drafter
@@ -212,24 +224,6 @@ class Api:
             "owned_by": "spec-harness",
             "max_model_len": self._engine.config.context_tokens,
         }
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body. Raises ApiError for one above the bound, before it is read where its length is told."""
-    told = request.headers.get("content-length", "0")
-    too_large = ApiError(
-        413, f"the body is larger than {MAX_BODY_BYTES} bytes; send a smaller one", code="body_too_large"
-    )
-    if told.isdecimal() and int(told[:20]) > MAX_BODY_BYTES:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _json(body: Any, status: int = 200) -> Response:

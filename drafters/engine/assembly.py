@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,7 +27,7 @@ from drafters.engine.lengths import BatchTable, LengthPolicy
 from drafters.engine.profile import measure_costs
 from drafters.engine.records import RoundRecord
 from drafters.engine.runner import Runner
-from drafters.engine.target import DecoderModel
+from drafters.engine.target import DecoderModel, TargetError
 from drafters.engine.text import Text
 
 __all__ = ["Assembled", "assemble", "weights_digest"]
@@ -51,7 +53,10 @@ class Assembled:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Configuration, versions, the model's facts and, where there is a controller, what it knows of costs now."""
+        """Configuration, versions, the model's facts and, where there is a controller, what it knows of costs now.
+
+        Rounds change the costs: while the engine runs, only its own thread may ask.
+        """
         return {
             "config": self.config.model_dump(mode="json"),
             **self.facts,
@@ -66,11 +71,13 @@ def assemble(
 ) -> Assembled:
     """Load everything and return the engine. ``progress`` is told of each stage.
 
-    Sets torch's threads for the calling thread. Raises TargetError, TextError or SpecError for what does not fit.
+    Sets torch's threads for the calling thread. Raises TargetError, TextError or SpecError for what does not fit, the
+    device and its memory included.
     """
     tell = progress or (lambda stage: None)
+    _check_device(config.device)
     torch.set_num_threads(config.threads)
-    with ThreadPoolExecutor(1, "digest") as pool:
+    with _memory(config), ThreadPoolExecutor(1, "digest") as pool:
         digest = pool.submit(weights_digest, config.model)
         tell(f"loading {config.model}")
         text = Text.load(config.model)
@@ -80,6 +87,7 @@ def assemble(
             tell(f"the model reads {target.max_positions} tokens, fewer than context_tokens {config.context_tokens}")
             config = config.model_copy(update={"context_tokens": target.max_positions})
         cache_tokens = config.total_cache_tokens
+        _check_cache(target, cache_tokens)
         drafters: dict[str, Drafter] = {}
         for name, served in config.drafters.items():
             tell(f"building drafter {name} ({served.spec.method})")
@@ -98,6 +106,51 @@ def assemble(
             on_round=on_round,
         )
         return Assembled(config, runner, text, _facts(config, target, digest.result()), costs)
+
+
+def _check_device(name: str) -> None:
+    """Raise TargetError unless this torch can use the device."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (AssertionError, ImportError, RuntimeError) as error:  # each kind of device fails in its own way
+        devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise TargetError(
+            f"device {name!r} cannot be used ({_first_line(error)}); there is {', '.join(devices)}"
+        ) from error
+
+
+def _check_cache(target: DecoderModel, cache_tokens: int) -> None:
+    """Raise TargetError for K/V that the device could never hold: asked for it, the system may end processes."""
+    needed = 2 * target.num_layers * target.kv_heads * target.head_dim * target.dtype.itemsize * cache_tokens
+    if target.device.type == "cuda":
+        there = torch.cuda.get_device_properties(target.device).total_memory
+    else:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise TargetError(
+            f"K/V of {cache_tokens} tokens take {needed / 1e9:.1f} GB, {target.device} has {there / 1e9:.1f}; {_LESS}"
+        )
+
+
+_LESS = "give a smaller cache_tokens, or smaller context_tokens and max_sequences"
+
+
+@contextmanager
+def _memory(config: EngineConfig) -> Iterator[None]:
+    """Turn an allocation that fails into a TargetError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise TargetError(
+            f"the memory of {config.device} does not hold the model and K/V of {config.total_cache_tokens} tokens "
+            f"({_first_line(error)[:200]}); {_LESS}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def weights_digest(folder: Path) -> tuple[str, int]:

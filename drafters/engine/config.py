@@ -12,7 +12,7 @@ from drafters.specs import DrafterSpec
 __all__ = ["EngineConfig", "ServedDrafter"]
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-DraftTable = dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]]
+DraftTable = Annotated[dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class _Strict(BaseModel):

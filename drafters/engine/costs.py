@@ -51,15 +51,19 @@ class CostModel:
         self._context_ns = context_ns
         self._row_context_ns = row_context_ns
         self._context_tokens = context_tokens
+        self._steps: dict[tuple[str, int, int], float] = {}  # as measured
+        self._last_t_ns = -1
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the table as it was measured: rounds so far have corrected nothing."""
         self._common = 0.0  # logarithm of observed over measured
         self._own: dict[int, float] = {}  # by log2 of the rows, on top of the common one
         self._factor = 1.0  # as of the lines
         self._moved = 0.0
         self._draft_factors = dict.fromkeys(self._drafts, 1.0)
-        self._steps: dict[tuple[str, int, int], float] = {}  # as measured
         self._host: dict[int, float] = {}  # by batch
         self._lines: dict[int, _Line] = {}  # corrected, until the next observation
-        self._last_t_ns = -1
 
     @property
     def drafters(self) -> tuple[str, ...]:

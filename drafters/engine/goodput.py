@@ -53,8 +53,13 @@ class Goodput:
             raise ValueError(f"prior {prior} and probe_share {probe_share} given; allowed: within 0 to 1")
         self.costs = costs
         self.drafter_name = drafter_name
-        self._acceptance = Acceptance(prior, tree)
+        self._prior = prior
+        self._tree = tree
         self._probe_share = probe_share
+        self._begin()
+
+    def _begin(self) -> None:
+        self._acceptance = Acceptance(self._prior, self._tree)
         self._unasked: dict[int, int] = {}  # rounds since a sequence was last asked about
         self._allowance_ns = 0.0
         self._probing: int | None = None
@@ -105,6 +110,11 @@ class Goodput:
         """Forget a sequence; what it taught about the drafter stays."""
         self._acceptance.release(sequence_id)
         self._unasked.pop(sequence_id, None)
+
+    def reset(self) -> None:
+        """Forget everything learnt; the costs, which all policies share, are what was measured at start-up."""
+        self.costs.reset()
+        self._begin()
 
     def _verify(self, own: int, rest: Rest) -> tuple[Callable[[float], float], float]:
         """Time of the forward over the rows added by drafts, and of everything that no length changes."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "RoundLog", "State"]
 
 MAX_ROUNDS = 100_000
+MAX_PAGE = 10_000
 
 
 class RoundLog:
@@ -33,10 +34,11 @@ class RoundLog:
         self._records.append(record)
         self.last = record
 
-    def since(self, index: int) -> list[RoundRecord]:
-        """Those kept whose ``round_index`` is ``index`` or more, in order."""
+    def since(self, index: int, most: int = MAX_PAGE) -> list[RoundRecord]:
+        """The first ``most`` of those kept whose ``round_index`` is ``index`` or more, in order."""
         records = list(self._records.copy())  # the copy is one step of the interpreter: nobody appends meanwhile
-        return records[bisect_left(records, index, key=lambda record: record.round_index) :]
+        first = bisect_left(records, index, key=lambda record: record.round_index)
+        return records[first : first + most]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +46,9 @@ class Job:
     """A request between the HTTP side, which makes it and reads ``updates``, and the engine, which fills the rest.
 
     ``updates`` carry the events of its rounds in order, the last one ``finished``, or instead of that an `ApiError`;
-    ``None`` when the client is gone. Times are `time.monotonic_ns`; ``round_records`` go with the sequence's ``rounds``
-    one by one, kept only if ``wants_rounds``.
+    ``None`` when the client is gone. Times are `time.monotonic_ns`: ``queued_ns`` when it was left for the engine, its
+    prompt in tokens already. ``round_records`` go with the sequence's ``rounds`` one by one, kept only if
+    ``wants_rounds``.
     """
 
     request: Request
@@ -54,6 +57,7 @@ class Job:
     updates: asyncio.Queue[Event | ApiError | None] = field(default_factory=asyncio.Queue)
     sequence: RunningSequence | None = None
     gone: bool = False
+    queued_ns: int | None = None
     admitted_ns: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None

@@ -43,15 +43,6 @@ class KvCache:
             None if feature_shape is None else torch.zeros((num_slots, *feature_shape), dtype=dtype, device=device)
         )
 
-    @property
-    def bytes_per_token(self) -> int:
-        """Memory of one slot in bytes, features included."""
-        layers, heads, _, head_dim = self.keys.shape
-        size = 2 * layers * heads * head_dim
-        if self.features is not None:
-            size += self.features.shape[1] * self.features.shape[2]
-        return size * self.keys.element_size()
-
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store one layer's K/V [n, kv_heads, head_dim] at ``slots`` [n]."""
         self.keys[layer].index_copy_(1, slots, keys.transpose(0, 1))

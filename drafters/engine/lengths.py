@@ -76,6 +76,10 @@ class LengthPolicy(Protocol):
         """Forget a sequence; unknown ids are ignored."""
         ...
 
+    def reset(self) -> None:
+        """Forget everything learnt, that of sequences still running too."""
+        ...
+
 
 class FullLength:
     """Always as many as allowed: the fixed k of the request or the drafter."""
@@ -92,6 +96,9 @@ class FullLength:
         """Nothing is learnt."""
 
     def release(self, sequence_id: int) -> None:
+        """Nothing is known."""
+
+    def reset(self) -> None:
         """Nothing is known."""
 
 
@@ -122,4 +129,7 @@ class BatchTable:
         """Nothing is learnt."""
 
     def release(self, sequence_id: int) -> None:
+        """Nothing is known."""
+
+    def reset(self) -> None:
         """Nothing is known."""

@@ -16,13 +16,17 @@ class MetricsPage:
     """Writes the page from what ``state`` returns, so that nothing is counted twice.
 
     ``capacity`` is the memory bound in tokens; ``prefix_reuse`` off means that no prompt token was ever looked up.
+    ``positions`` is the longest draft that there can be: each of its positions has a line from the start, as in vLLM.
     """
 
-    def __init__(self, state: Callable[[], State], model_name: str, capacity: int, prefix_reuse: bool) -> None:
+    def __init__(
+        self, state: Callable[[], State], model_name: str, capacity: int, prefix_reuse: bool, positions: int = 0
+    ) -> None:
         self._state = state
         self._labels = ["0", model_name]
         self._capacity = capacity
         self._prefix_reuse = prefix_reuse
+        self._positions = positions
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -44,7 +48,8 @@ class MetricsPage:
             "Accepted draft tokens by position in the draft, from 0.",
             labels=["engine", "model_name", "position"],
         )
-        for position, accepted in enumerate(counters.accepted_per_position):
+        seen = counters.accepted_per_position
+        for position, accepted in enumerate([*seen, *[0] * (self._positions - len(seen))]):
             positions.add_metric([*self._labels, str(position)], accepted)
         yield positions
         yield self._gauge(

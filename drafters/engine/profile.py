@@ -22,6 +22,7 @@ MOST_BATCH = 64  # larger batches are extrapolated
 MOST_ROWS = 64  # in one forward, but for those of one and two rows a sequence; more are extrapolated
 MOST_PASSES = 5  # over all cells; the least time counts, since whatever disturbs makes it longer
 PERIOD = 7  # of the made-up text: it repeats, so that lookup finds something
+SEED = 1  # of the made-up tokens
 
 
 def measure_costs(
@@ -66,11 +67,11 @@ def _forwards(
     needed = list(dict.fromkeys(needed))
     cells = [cell for cell in cells if cell not in needed]
     cache = target.new_cache(max(batch * (past + each) for batch, each, past in [*needed, *cells]))
+    made = _tokens(target, max(batches), rows[-1])
 
     def once(cell: tuple[int, int, int]) -> int:
         batch, each, past = cell
-        tokens = [index % min(PERIOD, target.vocab_size) for index in range(each)]
-        spans = [Span(index * (past + each), past, tokens, each) for index in range(batch)]
+        spans = [Span(index * (past + each), past, made[index][:each], each) for index in range(batch)]
         return _timed(target, lambda: target.forward(spans, cache))
 
     end = time.monotonic() + budget_s
@@ -107,13 +108,14 @@ def _drafts(
 
 
 class _Text:
-    """Made-up sequences that a drafter follows: a text with a period, of which some of each draft is accepted."""
+    """Made-up sequences that a drafter follows: texts with a period, of which some of each draft is accepted."""
 
     def __init__(self, target: DecoderModel, drafter: Drafter, batch: int, tokens: int) -> None:
         self.empty: set[int] = set()
         self._target = target
         self._drafter = drafter
         self._ids = [-1 - index for index in range(batch)]  # the engine's are not negative
+        self._periods = _tokens(target, batch, min(PERIOD, target.vocab_size))
         # Every pass and the warm-up of the first, with room to spare.
         self._limit = min(target.max_positions, CONTEXT + 2 * tokens)
         self._start = min(CONTEXT, self._limit // 2)
@@ -129,11 +131,13 @@ class _Text:
         if self._length + length + 1 > self._limit:
             self.release()
             self._begin()
-        tokens = self._made(0, self._length)
+        texts = [self._made(index, 0, self._length) for index in range(len(self._ids))]
 
         def both() -> None:
             if length:
-                drafts = self._drafter.propose([DraftRequest(each, tokens, length) for each in self._ids])
+                drafts = self._drafter.propose(
+                    [DraftRequest(each, tokens, length) for each, tokens in zip(self._ids, texts, strict=True)]
+                )
                 if not all(len(draft) for draft in drafts):
                     self.empty.add(length)
             self._commit(length // 2 + 1, length // 2 + 1)
@@ -151,12 +155,23 @@ class _Text:
         layers, hidden = len(self._drafter.feature_layers), self._target.hidden_size
         shape = (features, layers, hidden)
         states = torch.zeros(shape, dtype=self._target.dtype, device=self._target.device) if layers else None
-        made = tuple(self._made(self._length, self._length + tokens))
-        self._drafter.commit([Commit(each, self._length, made, states) for each in self._ids])
-        self._length += tokens
+        start, end = self._length, self._length + tokens
+        self._drafter.commit(
+            [Commit(each, start, tuple(self._made(index, start, end)), states) for index, each in enumerate(self._ids)]
+        )
+        self._length = end
 
-    def _made(self, start: int, end: int) -> list[int]:
-        return [index % min(PERIOD, self._target.vocab_size) for index in range(start, end)]
+    def _made(self, index: int, start: int, end: int) -> list[int]:
+        period = self._periods[index]
+        return [period[place % len(period)] for place in range(start, end)]
+
+
+def _tokens(target: DecoderModel, sequences: int, length: int) -> list[list[int]]:
+    """Random token ids for each of ``sequences``, the same at every start: few or equal ones would wake only the experts
+    that they are routed to, in a model that has some."""
+    generator = torch.Generator().manual_seed(SEED)
+    made: list[list[int]] = torch.randint(target.vocab_size, (sequences, length), generator=generator).tolist()
+    return made
 
 
 def _least(cells: Sequence[Cell], once: Callable[[Cell], int], budget_s: float, needed: int) -> dict[Cell, int]:

@@ -141,7 +141,7 @@ class Answer:
         made: dict[str, Any] = {
             "time_to_first_token_ms": request_metrics.milliseconds(job.arrived_ns, job.first_ns),
             "generation_time_ms": request_metrics.milliseconds(job.first_ns, job.last_ns),
-            "queue_time_ms": request_metrics.milliseconds(job.arrived_ns, job.admitted_ns),
+            "queue_time_ms": request_metrics.milliseconds(job.queued_ns, job.admitted_ns),
             "speculative_decoding": spec,
         }
         if job.wants_rounds:

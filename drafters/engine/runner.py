@@ -5,8 +5,9 @@ Prompt chunks ride in the same forward as the verified drafts. Between rounds se
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,16 +16,19 @@ from torch import Tensor
 
 from drafters.base import Draft, Drafter, Verdict
 from drafters.engine.drafting import NO_DRAFT, Drafting
+from drafters.engine.layout import Rows, lay_out
 from drafters.engine.lengths import LengthPolicy, Outcome, Rest
 from drafters.engine.records import Counters, RoundRecord, SequenceRound
 from drafters.engine.scheduler import Chunk, Plan, Scheduler
 from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
-from drafters.engine.target import DecoderModel, Output, Span
+from drafters.engine.target import DecoderModel, Output
 from drafters.sampling import distribution, round_uniforms
 from drafters.verify import Rule
 from drafters.verify_batch import verify_greedy_batch, verify_sampled_batch
 
 __all__ = ["Event", "Runner", "TokenLogprob"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,6 @@ class Event:
     token_ids: tuple[int, ...]
     finished: bool
     logprobs: tuple[TokenLogprob, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Where a sequence's rows begin in the forward's output: among all rows, and among those with logits."""
-
-    row: int
-    logit: int
 
 
 class Runner:
@@ -95,7 +91,7 @@ class Runner:
         self._generators: dict[int, torch.Generator] = {}
         self._next_id = 0
         self._next_round = 0
-        self._told_ns = 0  # telling of the last round, which its own record could not count
+        self._told_ns = 0  # what followed the last round's record, which could not count it
 
     @property
     def busy(self) -> bool:
@@ -116,12 +112,25 @@ class Runner:
         return sequence
 
     def abort(self, sequence: RunningSequence) -> bool:
-        """End a sequence between rounds and free what it holds; False when it had ended already."""
+        """End a sequence between rounds and free what it holds; False when it had ended already.
+
+        An error of its drafter or policy, which could not forget it, comes out as it is once all else is free.
+        """
         active = sequence.status in (Status.PREFILLING, Status.RUNNING)
         aborted = self.scheduler.abort(sequence)
         if aborted and active:
-            self._forget(sequence)
+            error = self._forget([sequence])
+            if error is not None:
+                raise error
         return aborted
+
+    def reset_drafting(self) -> None:
+        """Between rounds: every policy forgets what earlier rounds taught it, corrections of the costs included.
+
+        Sequences, and what is kept for reuse, are not touched.
+        """
+        for policy in self.lengths.values():
+            policy.reset()
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
@@ -173,7 +182,7 @@ class Runner:
         # Where to cut was settled before, so what is cut off has no say in what is verified.
         drafts = [draft.truncated(length) for draft, length in zip(whole, lengths, strict=True)]
         drafted = self._now()
-        spans, places = _spans(plan, drafts)
+        spans, places = lay_out(plan, drafts)
         built = time.monotonic_ns()
         part = [*plan.decoding, *(chunk.sequence for chunk in plan.chunks)]
         layers = self.drafting.layers if any(sequence.needs_features for sequence in part) else ()
@@ -185,10 +194,9 @@ class Runner:
         told = self._now()
         self.drafting.flush()
         flushed = self._now()
-        for event in events:
-            if event.finished:
-                self.scheduler.finish(event.sequence)
-                self._forget(event.sequence)
+        ended = [event.sequence for event in events if event.finished]
+        for sequence in ended:
+            self.scheduler.finish(sequence)
         end = self._now()
         draft_ns, verify_ns = drafted - chosen + flushed - told, verified - drafted
         record = RoundRecord(
@@ -205,6 +213,9 @@ class Runner:
             host_ns=end - start - draft_ns - verify_ns + self._told_ns,
         )
         self._observe(record, plan, lengths, asks, whole, drafts, verdicts)
+        error = self._forget(ended)  # after the policies have learnt how they ended
+        if error is not None:
+            raise error
         if self._on_round is not None:
             self._on_round(record)
         self._told_ns = time.monotonic_ns() - end if self.busy else 0
@@ -288,7 +299,7 @@ class Runner:
         plan: Plan,
         drafts: Sequence[Draft],
         verdicts: Sequence[Verdict],
-        places: Sequence[_Rows],
+        places: Sequence[Rows],
         output: Output,
         now_ns: int,
     ) -> list[Event]:
@@ -312,7 +323,7 @@ class Runner:
             self.drafting.tell_chunk(chunk, taken)
         return events
 
-    def _commit(self, sequence: RunningSequence, draft: Draft, verdict: Verdict, at: _Rows, output: Output) -> Event:
+    def _commit(self, sequence: RunningSequence, draft: Draft, verdict: Verdict, at: Rows, output: Output) -> Event:
         self._cache.compact(sequence.slot + sequence.computed + 1, verdict.path)
         computed = sequence.computed + 1 + len(verdict.path)
         tokens = [*(draft.token_ids[node] for node in verdict.path), verdict.next_token_id]
@@ -323,7 +334,7 @@ class Runner:
         rows = [at.logit, *(at.logit + 1 + node for node in verdict.path)][:kept]
         return _event(sequence, tokens[:kept], rows, output.logits)
 
-    def _first_token(self, chunk: Chunk, verdict: Verdict, at: _Rows, logits: Tensor) -> Event:
+    def _first_token(self, chunk: Chunk, verdict: Verdict, at: Rows, logits: Tensor) -> Event:
         sequence = chunk.sequence
         sequence.status = Status.RUNNING
         sequence.extend([verdict.next_token_id])
@@ -331,12 +342,27 @@ class Runner:
         self.counters.generation_tokens += 1
         return _event(sequence, [verdict.next_token_id], [at.logit], logits)
 
-    def _forget(self, sequence: RunningSequence) -> None:
-        self._generators.pop(sequence.sequence_id, None)
+    def _forget(self, sequences: Iterable[RunningSequence]) -> Exception | None:
+        """Have drafters and policies forget ended sequences; return the first error, after all have had their turn."""
+        first: Exception | None = None
+        for sequence in sequences:
+            self._generators.pop(sequence.sequence_id, None)
+            try:
+                self._release(sequence)
+            except Exception as error:
+                logger.exception(
+                    "drafter %r could not forget sequence %d", sequence.request.drafter, sequence.sequence_id
+                )
+                first = first or error
+        return first
+
+    def _release(self, sequence: RunningSequence) -> None:
         policy = self.lengths.get(sequence.request.drafter or "")
-        if policy is not None:
-            policy.release(sequence.sequence_id)
-        self.drafting.release(sequence)
+        try:
+            if policy is not None:
+                policy.release(sequence.sequence_id)
+        finally:
+            self.drafting.release(sequence)
 
     def _drop(self, plan: Plan) -> None:
         """End all who took part in a round that failed: how far their K/V and their drafters' states are is unknown."""
@@ -347,26 +373,7 @@ class Runner:
         # The engine's own state first: a drafter that is out of order may fail here too.
         for sequence in sequences:
             self.scheduler.drop(sequence)
-        for sequence in sequences:
-            self._forget(sequence)
-
-
-def _spans(plan: Plan, drafts: Sequence[Draft]) -> tuple[list[Span], list[_Rows]]:
-    """The forward's rows: each decoding sequence's last token and draft, then the prompt chunks."""
-    spans: list[Span] = []
-    places: list[_Rows] = []
-    row = logit = 0
-    for sequence, draft in zip(plan.decoding, drafts, strict=True):
-        tokens = [sequence.token_ids[-1], *draft.token_ids]
-        spans.append(Span(sequence.slot, sequence.computed, tokens, len(tokens), draft.parents))
-        places.append(_Rows(row, logit))
-        row, logit = row + len(tokens), logit + len(tokens)
-    for chunk in plan.chunks:
-        tokens = chunk.sequence.token_ids[chunk.start : chunk.end]
-        spans.append(Span(chunk.sequence.slot, chunk.start, tokens, int(chunk.last)))
-        places.append(_Rows(row, logit))
-        row, logit = row + len(tokens), logit + int(chunk.last)
-    return spans, places
+        self._forget(sequences)  # its errors are logged: the one that failed the round matters more
 
 
 def _event(sequence: RunningSequence, tokens: Sequence[int], rows: Sequence[int], logits: Tensor) -> Event:

@@ -74,8 +74,8 @@ class RunningSequence:
 
     __slots__ = (
         "_decode",
-        "_shown",
-        "_window",
+        "_reach",
+        "_start",
         "cached_tokens",
         "computed",
         "featured",
@@ -117,11 +117,10 @@ class RunningSequence:
         self.num_cut_tokens = 0
         self.rounds: list[SequenceRound] = []
         self._decode = decode
-        # A character takes at most four tokens (its bytes), so a stop string that ends at the last token lies in this many.
-        # Tokens without text of their own, such as special ones that the tokenizer passes over, do not count: `_shown`
-        # holds the places of the others.
-        self._window = 4 * max((len(text) for text in request.stop), default=0) + 4
-        self._shown: list[int] = []
+        # A stop string that a new token completes lies within the text of the tokens from `_start` on, which is never cut to
+        # fewer characters than the longest needs and a few for a first token that reads otherwise without those before it.
+        self._reach = max((len(text) for text in request.stop), default=0) + 4
+        self._start = len(request.prompt)
 
     @property
     def output(self) -> list[int]:
@@ -169,13 +168,18 @@ class RunningSequence:
         if token_id in self.request.stop_token_ids:
             return "stop"
         if self.request.stop and self._decode is not None:
-            if self._decode([token_id]):
-                self._shown.append(len(self.token_ids) - 1)
-            wide = len(self._shown) > self._window
-            start = self._shown[-self._window] if wide else len(self.request.prompt)
-            text = self._decode(self.token_ids[start:])
+            text = self._decode(self.token_ids[self._start :])
             found = [(text.index(stop), stop) for stop in self.request.stop if stop in text]
             if found:
                 self.matched_stop = min(found)[1]
                 return "stop"
+            if _whole(text) >= 2 * self._reach:
+                middle = (self._start + len(self.token_ids)) // 2
+                if _whole(self._decode(self.token_ids[middle:])) >= self._reach:
+                    self._start = middle
         return "length" if self.remaining <= 0 else None
+
+
+def _whole(text: str) -> int:
+    """Characters that are all there: a cut through one, or through a run of bytes, leaves replacement characters."""
+    return len(text) - text.count("\ufffd")

@@ -98,6 +98,13 @@ class _Layer:
     mlp: Projection
 
     @property
+    def projections(self) -> list[Projection]:
+        """All that quantization may change, each expert's included."""
+        mlps = self.mlp.experts if isinstance(self.mlp, Experts) else (self.mlp,)
+        inner = [part for mlp in mlps for part in ((mlp.gate_up, mlp.down) if isinstance(mlp, GatedMlp) else (mlp,))]
+        return [self.qkv, self.out, *inner]
+
+    @property
     def weight_bytes(self) -> int:
         norms = [norm.nbytes for norm in (self.input_norm, self.qk_norm, self.mlp_norm) if norm is not None]
         return sum(norms) + sum(part.weight_bytes for part in (self.qkv, self.out, self.mlp))
@@ -248,8 +255,14 @@ class DecoderModel:
         held = f"{plain}, packed for oneDNN" if isinstance(self.lm_head, Packed) else plain
         if self._weights == "plain":
             return held
-        packed = sum(isinstance(layer.qkv, Int4) for layer in self.layers)
-        place = "packed for an int4 product" if packed else f"dequantized to {held}"
+        parts = [part for layer in self.layers for part in layer.projections]
+        packed = sum(isinstance(part, Int4) for part in parts)
+        if packed == len(parts):
+            place = "packed for an int4 product"
+        elif packed:
+            place = f"{packed} of {len(parts)} projections packed for an int4 product, the others dequantized to {held}"
+        else:
+            place = f"dequantized to {held}"
         return f"{SCHEMES[self._weights]}, {place}; embeddings, norms and head plain"
 
     @property

@@ -10,10 +10,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -28,6 +29,7 @@ MAX_WAITING = 4096
 STOPPING = "the server is stopping; ask another one"
 
 logger = logging.getLogger(__name__)
+Made = TypeVar("Made")
 
 
 class Worker:
@@ -45,7 +47,7 @@ class Worker:
         self._changed = True
         self._owned = self._kept = 0
         self._jobs: dict[int, Job] = {}  # by sequence id; the engine's thread alone
-        self._queue: deque[Job] = deque()  # not admitted yet, in order; the engine's thread alone
+        self._queue: OrderedDict[int, Job] = OrderedDict()  # not admitted yet, in order; the engine's thread alone
         self._outbox: list[tuple[Job, Event | ApiError | None]] = []
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self.state = self._look()
@@ -65,6 +67,7 @@ class Worker:
             raise ApiError(
                 429, f"{MAX_WAITING} requests wait already; ask again later", kind="rate_limit_error", code="queue_full"
             )
+        job.queued_ns = time.monotonic_ns()
         if not self._call(partial(self._add, job)):
             raise _unavailable(self._reason)
 
@@ -75,10 +78,21 @@ class Worker:
 
     def reset_prefix_cache(self) -> asyncio.Future[None]:
         """Forget what finished sequences left for reuse; the future is done when that has happened."""
-        done: asyncio.Future[None] = self._loop.create_future()
-        if not self._call(partial(self._reset, done)):
+        return self.between_rounds(self._reset_prefix_cache)
+
+    def reset_drafting(self) -> asyncio.Future[None]:
+        """Forget what earlier rounds taught the policies of draft lengths; the future is done when that has happened."""
+        return self.between_rounds(self._runner.reset_drafting)
+
+    def between_rounds(self, make: Callable[[], Made]) -> asyncio.Future[Made]:
+        """Let the engine's thread call ``make``, so that no round changes what it reads; the future has what it returns.
+
+        Raises ApiError when nothing is run any more.
+        """
+        made: asyncio.Future[Made] = self._loop.create_future()
+        if not self._call(partial(self._make, make, made)):
             raise _unavailable(self._reason)
-        return done
+        return made
 
     def stop(self) -> None:
         """Run no further round; all requests end with an error."""
@@ -162,10 +176,11 @@ class Worker:
 
     def _admitted(self, now_ns: int) -> None:
         while self._queue:
-            sequence = self._queue[0].sequence
-            if sequence is not None and sequence.status is Status.WAITING:
+            sequence_id, job = next(iter(self._queue.items()))
+            if job.sequence is not None and job.sequence.status is Status.WAITING:
                 return
-            self._queue.popleft().admitted_ns = now_ns
+            del self._queue[sequence_id]
+            job.admitted_ns = now_ns
             self._changed = True
 
     def _failed(self, error: Exception) -> None:
@@ -188,7 +203,7 @@ class Worker:
             self._outbox.append((job, ApiError(400, str(error))))
             return
         self._jobs[job.sequence.sequence_id] = job
-        self._queue.append(job)
+        self._queue[job.sequence.sequence_id] = job
 
     def _abort(self, job: Job) -> None:
         self._drop(job)
@@ -197,18 +212,27 @@ class Worker:
     def _drop(self, job: Job) -> None:
         if job.sequence is None or self._jobs.pop(job.sequence.sequence_id, None) is None:
             return
+        self._queue.pop(job.sequence.sequence_id, None)  # or it would stay, prompt and all, behind one that waits
         self._changed = True
         try:
             self._runner.abort(job.sequence)
         except Exception:  # the slots are free by then; a drafter failed to forget
             logger.exception("a request's end failed")
 
-    def _reset(self, done: asyncio.Future[None]) -> None:
+    def _reset_prefix_cache(self) -> None:
         slots = self._runner.scheduler.slots
         for entry in slots.kept:
             slots.drop(entry)
         self._changed = True
-        self._wake(_done, done)
+
+    def _make(self, make: Callable[[], Made], made: asyncio.Future[Made]) -> None:
+        try:
+            result = make()
+        except Exception as error:  # whoever asked is told; the engine goes on
+            logger.exception("what was asked for between rounds failed")
+            self._wake(_fail, made, error)
+        else:
+            self._wake(_done, made, result)
 
     def _look(self) -> State:
         counters, scheduler = self._runner.counters, self._runner.scheduler
@@ -244,6 +268,11 @@ def _hand_over(outbox: Sequence[tuple[Job, Event | ApiError | None]]) -> None:
         job.updates.put_nowait(update)
 
 
-def _done(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
+def _done(made: asyncio.Future[Made], result: Made) -> None:
+    if not made.done():
+        made.set_result(result)
+
+
+def _fail(made: asyncio.Future[Made], error: Exception) -> None:
+    if not made.done():
+        made.set_exception(error)

@@ -58,6 +58,9 @@ def _of_steps(steps: pl.DataFrame) -> pl.DataFrame:
         cached_share=(
             pl.col("cached_tokens").filter(known).sum() / pl.col("prompt_tokens").filter(known).sum()
         ).fill_nan(None),
+        # sums behind cached_share, and what was computed beside the prompts
+        known_prompt_tokens=pl.col("prompt_tokens").filter(known).sum(),
+        known_output_tokens=pl.col("output_tokens").filter(known).sum(),
         num_drafts=sum_if(~spec | pl.col("num_drafts").is_not_null(), "num_drafts"),
         num_draft_tokens=total("num_draft_tokens"),
         num_accepted_tokens=total("num_accepted_tokens"),

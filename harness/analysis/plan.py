@@ -10,6 +10,7 @@ from harness.errors import RunFolderError
 
 BASELINE_METHOD = "none"
 SYNTHETIC_METHOD = "synthetic"
+GOODPUT_LENGTHS = "goodput"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class WorkloadPlan:
     """One workload of a run.
 
     ``methods`` maps each arm to its method, in the order of the file. ``max_requests_per_s`` is ``None`` where requests left as they
-    were due.
+    were due. ``goodput`` are the arms whose draft lengths rest on costs that the server measures when it starts.
     """
 
     name: str
@@ -33,6 +34,7 @@ class WorkloadPlan:
     slo: Mapping[str, str]
     thresholds: tuple[str, ...]
     max_requests_per_s: float | None
+    goodput: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> str | None:
@@ -79,4 +81,7 @@ def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
         slo=dict(item["slo"]),
         thresholds=tuple(item["thresholds"]),
         max_requests_per_s=(item.get("engine") or {}).get("max_requests_per_s"),
+        goodput=tuple(
+            arm["name"] for arm in item["arms"] if (arm.get("options") or {}).get("lengths") == GOODPUT_LENGTHS
+        ),
     )

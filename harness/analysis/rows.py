@@ -17,6 +17,7 @@ import polars as pl
 from harness.analysis.frames import CELL
 from harness.analysis.plan import WorkloadPlan
 from harness.errors import RunFolderError
+from harness.records import ENGINE_DIED
 from harness.store import STEPS, RunFolder
 
 Columns = dict[str, type[pl.DataType] | pl.DataType]
@@ -82,6 +83,12 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     cells = cells.sort("order", *CELL, nulls_last=True).drop("planned").with_row_index("cell")
     chosen = cells.select("cell", *KEY, done=pl.col("status") == "done")
     return steps.join(chosen, on=list(KEY), how="inner", maintain_order="left"), cells
+
+
+def deaths(folder: RunFolder) -> pl.DataFrame:
+    """Return the attempts in which the server died, counted later or not: their keys and ``order``."""
+    rows = _cell_rows(folder)
+    return rows.filter((pl.col("error_message") == ENGINE_DIED).fill_null(False)).select(*KEY, "order")
 
 
 def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:

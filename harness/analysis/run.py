@@ -16,7 +16,7 @@ from harness.analysis.latency import LOAD, summary, times
 from harness.analysis.lossless import SAME_STEP, compare, lossless
 from harness.analysis.outputs import add_text_traits, prompts
 from harness.analysis.plan import WorkloadPlan, read_plan
-from harness.analysis.rows import read_rows
+from harness.analysis.rows import deaths, read_rows
 from harness.analysis.slo import slo
 from harness.analysis.speedup import pairs, speed_up
 from harness.analysis.steps import add_steady, add_times, task_rows, windows
@@ -92,7 +92,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans, unread)),
+        findings=tuple(findings(steps, tasks, cells, plans, unread, deaths(folder))),
         verdicts=verdicts(curve_list, break_evens, same, steps),
     )
     judged, open_questions = evaluate(analysis, plans)

@@ -26,11 +26,14 @@ ODD_TEXT_SHARE = 0.1  # of steps with loops, copies or another language: one in 
 SPOILT_SHARE = 0.5  # of steps of a load that failed, or of a language that hold odd text: figures of the rest are not those of the workload
 MAIN_LANGUAGE = 0.2  # of an arm's texts: a language with less cannot spoil the figures of the whole arm
 CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
+CACHE_WORK = 0.05  # prompt tokens computed more, as a share of all tokens of a cell that are computed: as much as a small speed-up
 
 CODES: Mapping[str, tuple[str, ...]] = {
     "no_finished_cell": ("n_cells",),
     "cells_unfinished": ("n_planned", "n_done", "n_failed", "n_unfinished", "missing"),
     "cells_foreign": ("n_cells",),
+    "engine_died": ("n_deaths", "n_cells", "n_again", "where"),
+    "costs_measured_again": ("n_deaths",),
     "baseline_missing": (),
     "baseline_unfinished": ("baseline",),
     "baseline_drafted": ("num_draft_tokens",),
@@ -58,7 +61,8 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "acceptance_unknown": ("n_steps",),
     "rounds_unknown": ("n_steps", "tokens_per_pass_known"),
     "nothing_drafted": ("n_steps",),
-    "cached_share_differs": ("concurrency", "cached_share", "baseline_cached_share"),
+    "cached_share_differs": ("concurrency", "cached_share", "baseline_cached_share", "work"),
+    "cached_share_varies": ("concurrency", "lowest", "highest", "work"),
     "cut_by_max_tokens": ("share", "n_steps"),
     "repetitive_output": ("language", "share", "n_steps"),
     "prompt_echo": ("language", "share", "n_steps"),
@@ -75,9 +79,13 @@ def findings(
     cells: pl.DataFrame,
     plans: Sequence[WorkloadPlan],
     unread: Mapping[str, str],
+    deaths: pl.DataFrame,
 ) -> list[Finding]:
-    """Return everything found, invalid first, then warnings, then notes; ``unread`` is that of ``outputs.prompts``."""
-    found = [*_of_cells(cells, plans), *_of_plans(cells, plans)]
+    """Return everything found, invalid first, then warnings, then notes.
+
+    ``unread`` is that of ``outputs.prompts``, ``deaths`` that of ``rows.deaths``.
+    """
+    found = [*_of_cells(cells, plans), *_of_deaths(cells, plans, deaths), *_of_plans(cells, plans)]
     if not counted(steps).is_empty():
         found += [*_of_load(steps, tasks, cells, plans), *_of_counts(steps, cells, plans), *_of_texts(steps, unread)]
     rank = {"invalid": 0, "warning": 1, "note": 2}
@@ -104,6 +112,25 @@ def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
     foreign = int((cells["status"] == "foreign").sum())
     if foreign:
         yield finding("cells_foreign", "warning", None, None, foreign)
+
+
+def _of_deaths(cells: pl.DataFrame, plans: Sequence[WorkloadPlan], deaths: pl.DataFrame) -> Iterator[Finding]:
+    """Whether a server died: its cell was run again on a fresh one, which nobody sees in the attempt that counts."""
+    done = cells.filter(pl.col("status") == "done")
+    for (workload, arm), part in deaths.group_by("workload", "arm", maintain_order=True):
+        hit = part.select("workload", "arm", "concurrency", "repeat").unique()
+        again = hit.join(done, on=hit.columns, how="semi")
+        yield finding("engine_died", "warning", workload, arm, len(part), len(hit), len(again), _loads(part))
+    orders = deaths["order"]
+    if orders.is_empty():
+        return
+    for plan in plans:
+        for arm in plan.goodput:
+            own = done.filter((pl.col("workload") == plan.name) & (pl.col("arm") == arm))["order"].drop_nulls()
+            # a cell that was run again has the place of its first attempt, and the new costs
+            between = [order for order in orders if (own < order).any() and (own >= order).any()]
+            if between:
+                yield finding("costs_measured_again", "warning", plan.name, arm, len(between))
 
 
 def _of_neighbours(done: pl.DataFrame) -> Iterator[Finding]:
@@ -229,16 +256,36 @@ def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[Workloa
 
 
 def _cache_gap(cells: pl.DataFrame, plan: WorkloadPlan) -> Iterator[Finding]:
+    """Whether arms, and the repeats of one, had as much of their prompts to compute as those they are compared with.
+
+    The work of a cell is the tokens it computes: those of prompts that no cache had, and those of outputs.
+    """
+    own = cells.filter((pl.col("workload") == plan.name) & (pl.col("status") == "done"))
+    own = own.filter(pl.col("cached_share").is_not_null())
+    share, prompt = pl.col("cached_share"), pl.col("known_prompt_tokens")
+    shares = own.group_by("arm", "concurrency").agg(
+        share.mean(),
+        lowest=share.min(),
+        highest=share.max(),
+        prompt=prompt.mean(),
+        computed=((1 - share) * prompt + pl.col("known_output_tokens")).mean(),
+    )
+    of_work = pl.col("gap") * pl.col("prompt") / pl.col("computed")
+    matters = (pl.col("gap") > CACHE_GAP) | (pl.col("work") > CACHE_WORK)
+    varied = shares.with_columns(gap=pl.col("highest") - pl.col("lowest")).with_columns(work=of_work)
+    widest = varied.filter(matters).sort("gap", "arm", "concurrency", descending=[True, False, False])
+    names = ("arm", *CODES["cached_share_varies"])
+    for arm, *values in widest.unique("arm", keep="first", maintain_order=True).select(names).iter_rows():
+        yield finding("cached_share_varies", "warning", plan.name, arm, *values)
     if plan.baseline is None:
         return
-    own = cells.filter((pl.col("workload") == plan.name) & (pl.col("status") == "done"))
-    shares = own.group_by("arm", "concurrency").agg(pl.col("cached_share").mean()).drop_nulls()
-    baseline = shares.filter(pl.col("arm") == plan.baseline).drop("arm")
-    both = shares.filter(pl.col("arm") != plan.baseline).join(baseline, on="concurrency", suffix="_baseline")
-    gap = (pl.col("cached_share") - pl.col("cached_share_baseline")).abs()
-    widest = both.filter(gap > CACHE_GAP).sort(gap, "arm", descending=[True, False])
-    for arm, load, share, other in widest.unique("arm", keep="first", maintain_order=True).iter_rows():
-        yield finding("cached_share_differs", "warning", plan.name, arm, load, share, other)
+    baseline = shares.filter(pl.col("arm") == plan.baseline).select("concurrency", baseline_cached_share=share)
+    both = shares.filter(pl.col("arm") != plan.baseline).join(baseline, on="concurrency")
+    both = both.with_columns(gap=(share - pl.col("baseline_cached_share")).abs()).with_columns(work=of_work)
+    widest = both.filter(matters).sort("gap", "arm", "concurrency", descending=[True, False, False])
+    names = ("arm", *CODES["cached_share_differs"])
+    for arm, *values in widest.unique("arm", keep="first", maintain_order=True).select(names).iter_rows():
+        yield finding("cached_share_differs", "warning", plan.name, arm, *values)
 
 
 def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Finding]:

@@ -82,6 +82,10 @@ class Engine(Protocol):
     async def reset_prompt_cache(self, arm: str) -> bool:
         """Empty the server's prompt cache; ``False`` if it cannot."""
 
+    async def reset_drafting(self, arm: str) -> None:
+        """Let the server's choice of draft lengths forget earlier requests, before each cell; nothing where none remembers
+        or :meth:`carries_state` sees to it."""
+
     async def drain(self, arm: str) -> bool:
         """Wait (a minute at most) until the server works on no request; ``False`` if it still does or cannot tell."""
 

@@ -23,7 +23,7 @@ from harness.engines.builtin_options import check_arms, differences, engine_conf
 from harness.engines.builtin_reader import BuiltinReader
 from harness.engines.counters import spec_counters
 from harness.engines.process import ChildProcess
-from harness.errors import EngineStartError, EngineUnreachable
+from harness.errors import EngineRefused, EngineStartError, EngineUnreachable
 from harness.models import ModelFolder, Progress, resolve_folder
 from harness.records import SpecCounters
 from harness.workload import Arm, EngineSpec
@@ -32,6 +32,7 @@ __all__ = ["BuiltinEngine", "check_arms", "require_packages"]
 
 LISTENING = "LISTENING "
 PACKAGES = ("torch", "transformers", "safetensors", "starlette", "uvicorn", "prometheus_client")
+_REFUSED = 2  # the server's exit code for a configuration that is wrong or does not fit the machine
 _DRAIN_S = 60.0
 _DRAIN_POLL_S = 0.05
 
@@ -80,7 +81,8 @@ class BuiltinEngine:
 
         Raises:
             ModelError: if the model is missing or cannot be made.
-            EngineStartError: if the server does not come up, or drafts or is sized otherwise.
+            EngineStartError: if the server does not come up.
+            EngineRefused: if it refuses its configuration, or drafts or is sized otherwise.
         """
         try:
             if self._spec.base_url is None:
@@ -130,7 +132,7 @@ class BuiltinEngine:
         return BuiltinReader(same_clock=self._process is not None or _is_loopback(self._control.base_url))
 
     def carries_state(self, arm: str) -> bool:
-        """Return ``False``: a drafter of this engine knows nothing beyond its own request."""
+        """Return ``False``: what the server learns of costs and acceptance, a call makes it forget; none need be fresh."""
         return False
 
     def shares_cache(self) -> bool:
@@ -159,6 +161,10 @@ class BuiltinEngine:
         await self._control.reset_prefix_cache()
         return True
 
+    async def reset_drafting(self, arm: str) -> None:
+        """Let the server choose draft lengths as it did when it started: those of all arms learn from every round."""
+        await self._control.reset_drafting()
+
     async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
         """Return the server's tokens of a text."""
         return await self._control.tokenize(text)
@@ -179,7 +185,9 @@ class BuiltinEngine:
             name: {
                 "method": arm.method,
                 "drafter": None if arm.method == "none" else drafters.get(name),
-                "drafter_carries_state": False,
+                # Drafters keep nothing; under "goodput" lengths follow what earlier requests taught, of other arms too.
+                "drafter_carries_state": (drafters.get(name) or {}).get("lengths") == "goodput",
+                "drafting_state": "reset before each cell",
             }
             for name, arm in self._arms.items()
         }
@@ -223,14 +231,19 @@ class BuiltinEngine:
                 self._report(f"start: {stages[-1][:70]}", 0.5)
             return False
 
-        await process.wait_until(listening, self._spec.start_timeout_s)
+        try:
+            await process.wait_until(listening, self._spec.start_timeout_s)
+        except EngineStartError as error:
+            if process.exit_code == _REFUSED:
+                raise EngineRefused(str(error)) from error
+            raise
 
     def _check(self) -> None:
-        """Raise :class:`EngineStartError` unless the server has the arms' drafters and the room that the run needs."""
+        """Raise :class:`EngineRefused` unless the server has the arms' drafters and the room that the run needs."""
         config = self._info.get("config")
         where = f"the builtin server at {self._control.base_url}"
         if not isinstance(config, dict):
-            raise EngineStartError(
+            raise EngineRefused(
                 f"{where} does not tell its configuration at /server_info; start it with 'harness serve'"
             )
         drafters = config.get("drafters") or {}
@@ -238,24 +251,24 @@ class BuiltinEngine:
             if arm.method == "none":
                 continue
             if name not in drafters:
-                raise EngineStartError(
+                raise EngineRefused(
                     f"{where} has no drafter {name!r}, it has {', '.join(drafters) or 'none'}; start it with "
                     f"--drafter {name}={arm.method}, or correct the arm"
                 )
             wrong = [] if self._process is not None else differences(served(arm.method, arm.options), drafters[name])
             if wrong:
-                raise EngineStartError(
+                raise EngineRefused(
                     f"the drafter {name!r} of {where} is not the arm of that name: {'; '.join(wrong)}; start it as the arm says, or "
                     "correct the arm"
                 )
         room, places = config.get("context_tokens"), config.get("max_sequences")
         if isinstance(room, int) and room < self._spec.context_tokens:
-            raise EngineStartError(
+            raise EngineRefused(
                 f"{where} has {room} tokens of context for a request, but engine.context_tokens is {self._spec.context_tokens}; lower "
                 "it, or start the server with a larger --context-tokens"
             )
         if isinstance(places, int) and places < self._concurrency:
-            raise EngineStartError(
+            raise EngineRefused(
                 f"{where} works on {places} requests at once, but the highest concurrency is {self._concurrency}; requests would "
                 f"queue in the server: start it with --max-sequences {self._concurrency}, or lower --concurrency"
             )

@@ -58,6 +58,10 @@ class BuiltinControl:
         """Forget the K/V that is kept for prompts that begin alike."""
         await self._send("POST", "/reset_prefix_cache")
 
+    async def reset_drafting(self) -> None:
+        """Forget what earlier rounds taught the choice of draft lengths."""
+        await self._send("POST", "/reset_drafting")
+
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a text."""
         answer = await self._json("POST", "/tokenize", {"prompt": text})

@@ -7,7 +7,7 @@ repeated here. ``lengths`` among an arm's options is how draft lengths are chose
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,36 @@ def check_arms(loaded: LoadedWorkload) -> None:
         raise WorkloadError("\n".join(dict.fromkeys(faults)))
 
 
+def check_engine_options(loaded: LoadedWorkload) -> None:
+    """Check the engine options of a workload alone.
+
+    Raises:
+        WorkloadError: one line a fault, each with file and line.
+    """
+    if faults := _option_faults(loaded):
+        raise WorkloadError("\n".join(dict.fromkeys(faults)))
+
+
+def file_faults(drafter: ServedDrafter) -> Iterator[tuple[str, str]]:
+    """Yield option and complaint of every file or folder that a drafter names and that cannot be what it needs."""
+    for key in _FILES:
+        path = getattr(drafter.spec, key, None)
+        if not isinstance(path, Path):
+            continue
+        there, given = path.expanduser(), repr(str(path))
+        if key == "model" and not there.is_dir():
+            yield key, f"no folder {given}; give the path of one that is there"
+        elif key == "model" and not ((there / "config.json").is_file() and any(there.glob("*.safetensors"))):
+            yield key, f"{given} holds no model: it needs config.json and *.safetensors; name the folder that has them"
+        elif key != "model" and not there.is_file():
+            yield key, f"no file {given}; give the path of one that is there"
+
+
+def expanded(drafter: ServedDrafter) -> ServedDrafter:
+    """Return the drafter with ``~`` in its paths replaced; relative ones stay as they are written."""
+    return _with_paths(drafter, Path.expanduser)
+
+
 def explain(error: ValidationError, owner: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return key and complaint of every fault; ``owner`` is what has the keys, ``names`` are those that it has."""
     found = []
@@ -169,11 +199,8 @@ def _spec_faults(loaded: LoadedWorkload, index: int, arm: Arm) -> Iterator[str]:
 
 
 def _file_faults(loaded: LoadedWorkload, index: int, arm: Arm) -> Iterator[str]:
-    for key in _FILES:
-        value = arm.options.get(key)
-        if isinstance(value, str) and not Path(value).expanduser().exists():
-            kind = "folder" if key == "model" else "file"
-            yield f"{loaded.where('arms', index, 'options', key)}: no {kind} {value!r}; give the path of one that is there"
+    for key, text in file_faults(served(arm.method, arm.options)):
+        yield f"{loaded.where('arms', index, 'options', key)}: {text}"
 
 
 def _option_faults(loaded: LoadedWorkload) -> list[str]:
@@ -214,6 +241,10 @@ def _model_faults(loaded: LoadedWorkload) -> list[str]:
 
 
 def _absolute(drafter: ServedDrafter) -> ServedDrafter:
+    return _with_paths(drafter, lambda path: path.expanduser().resolve())
+
+
+def _with_paths(drafter: ServedDrafter, change: Callable[[Path], Path]) -> ServedDrafter:
     paths = {key: getattr(drafter.spec, key, None) for key in _FILES}
-    found = {key: path.expanduser().resolve() for key, path in paths.items() if isinstance(path, Path)}
+    found = {key: change(path) for key, path in paths.items() if isinstance(path, Path)}
     return drafter.model_copy(update={"spec": drafter.spec.model_copy(update=found)}) if found else drafter

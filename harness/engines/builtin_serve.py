@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from drafters.engine.config import EngineConfig, ServedDrafter
 from drafters.specs import SPECS, SpecError
 from harness.engines.builtin import require_packages
-from harness.engines.builtin_options import explain, served
+from harness.engines.builtin_options import expanded, explain, file_faults, served
 from harness.errors import UsageError
 from harness.models import Progress, resolve_folder
 
@@ -58,6 +58,10 @@ def configuration(request: ServeRequest, progress: Progress) -> EngineConfig:
     except ValidationError as error:
         names = list(EngineConfig.model_fields)
         raise UsageError("\n".join(text for _, text in explain(error, "the server", names))) from error
+    drafters = {name: expanded(drafter) for name, drafter in config.drafters.items()}
+    config = config.model_copy(update={"drafters": drafters})
+    if faults := [f"drafter {name}: {key}: {text}" for name in drafters for key, text in file_faults(drafters[name])]:
+        raise UsageError("\n".join(faults))
     require_packages()
     resolve_folder(model, progress=progress)
     return config

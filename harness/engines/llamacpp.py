@@ -22,7 +22,7 @@ from harness.engines.llamacpp_options import CARRIES_STATE, METHODS, check_arms,
 from harness.engines.llamacpp_reader import LlamaCppReader
 from harness.engines.llamacpp_server import LISTENING, SYSTEM
 from harness.engines.process import ChildProcess
-from harness.errors import EngineStartError, EngineUnreachable
+from harness.errors import EngineRefused, EngineUnreachable
 from harness.models import ModelFile, Progress, resolve
 from harness.records import SpecCounters
 from harness.workload import Arm, EngineSpec
@@ -81,7 +81,8 @@ class LlamaCppEngine:
 
         Raises:
             ModelError: if a model is missing or damaged.
-            EngineStartError: if a server does not come up, drafts otherwise, or the arms serve different models.
+            EngineStartError: if a server does not come up.
+            EngineRefused: if one drafts or is sized otherwise, or the arms serve different models.
         """
         try:
             if not self._attached:
@@ -168,6 +169,9 @@ class LlamaCppEngine:
                 return False
             await asyncio.sleep(0.05)
         return False
+
+    async def reset_drafting(self, arm: str) -> None:
+        """Do nothing: an arm whose drafter remembers gets a fresh server (:meth:`carries_state`)."""
 
     async def reset_prompt_cache(self, arm: str) -> bool:
         """Erase every slot; ``False`` unless the engine was made with ``prompt_cache="reset"`` and the server started here.
@@ -260,7 +264,7 @@ class LlamaCppEngine:
             and not known_any
             and server.drafter not in (wanted, DRAFTS_SOMEHOW[wanted != "none"])
         ):
-            raise EngineStartError(
+            raise EngineRefused(
                 f"arm {server.arm.name!r} is method {server.arm.method!r}, but the server at {server.control.base_url} drafts with "
                 f"{server.drafter!r}; start it with --spec-type {wanted}, or correct the arm"
             )
@@ -270,12 +274,12 @@ class LlamaCppEngine:
         context, slots = _context(server.props), server.props.get("total_slots")
         who = f"the server of arm {server.arm.name!r}"
         if context is not None and context < self._spec.context_tokens:
-            raise EngineStartError(
+            raise EngineRefused(
                 f"{who} has {context} tokens of context for a request, but engine.context_tokens is {self._spec.context_tokens}; "
                 "lower engine.context_tokens, or start the server with a larger context (-c is shared by all slots)"
             )
         if isinstance(slots, int) and slots < self._concurrency:
-            raise EngineStartError(
+            raise EngineRefused(
                 f"{who} has {slots} slots, but the highest concurrency is {self._concurrency}; requests would queue in the server: "
                 f"start it with -np {self._concurrency}, or lower --concurrency"
             )
@@ -311,7 +315,7 @@ class LlamaCppEngine:
         first = next(iter(models))
         other = next((name for name in models if models[name] != models[first]), None)
         if other is not None:
-            raise EngineStartError(
+            raise EngineRefused(
                 f"arms {first!r} and {other!r} serve different models ({models[first]}; {models[other]}); "
                 "arms of a run share one model"
             )

@@ -133,13 +133,27 @@ def check_arms(loaded: LoadedWorkload) -> None:
         WorkloadError: one line a fault, each with file and line.
     """
     faults = [fault for index in range(len(loaded.workload.arms)) for fault in _faults(loaded, index)]
-    faults += [
-        f"{loaded.where('engine', 'options', key)}: llamacpp has no engine option {key!r}; it has none"
-        for key in loaded.workload.engine.options
-    ]
+    faults += _option_faults(loaded)
     faults += _address_faults(loaded) or _model_faults(loaded)
     if faults:
         raise WorkloadError("\n".join(faults))
+
+
+def check_engine_options(loaded: LoadedWorkload) -> None:
+    """Check the engine options of a workload alone.
+
+    Raises:
+        WorkloadError: one line a fault, each with file and line.
+    """
+    if faults := _option_faults(loaded):
+        raise WorkloadError("\n".join(faults))
+
+
+def _option_faults(loaded: LoadedWorkload) -> list[str]:
+    return [
+        f"{loaded.where('engine', 'options', key)}: llamacpp has no engine option {key!r}; it has none"
+        for key in loaded.workload.engine.options
+    ]
 
 
 def _faults(loaded: LoadedWorkload, index: int) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis.frames import Finding
 from harness.analysis.run import analyse
 from harness.analysis.validity import CODES
-from harness.records import CellRecord, StepRecord
+from harness.records import ENGINE_DIED, CellRecord, StepRecord
 from harness.tasks import tasks_sha256
 from tests.analysis.test_language import KOREAN
 from tests.analysis.test_outputs import LETTER, workload_files
@@ -239,6 +239,59 @@ def test_cached_shares_that_differ(tmp_path: Path) -> None:
     """An arm that found half of its prompts in the cache, against none in the baseline."""
     finding = found(tmp_path, both(cached_tokens=25))["cached_share_differs"]
     assert (finding.values["cached_share"], finding.values["baseline_cached_share"]) == (0.5, 0)
+
+
+@pytest.mark.parametrize(("output", "work"), [(6, 4 / 52), (50, None)])
+def test_a_small_part_of_a_prompt_can_be_much_of_the_work(tmp_path: Path, output: int, work: float | None) -> None:
+    """Four of 50 prompt tokens come from the cache: told where outputs are short (4 of 52 computed), not where they are long (of 96)."""
+    finding = found(tmp_path, both(cached_tokens=4, output_tokens=output)).get("cached_share_differs")
+    assert (None if finding is None else finding.values["work"]) == (None if work is None else pytest.approx(work))
+
+
+def test_repeats_that_found_different_shares_in_the_cache(tmp_path: Path) -> None:
+    """One repeat of the arm found 6 of 50 prompt tokens, the other none: 6 of 58 computed in the mean, and no word on the baseline."""
+    records = both(cached_tokens=6)
+    for arm in (BASELINE, ARM):
+        records += solo_tasks(cell_key(arm, repeat=2), [100] * 10, spec=SPEC if arm == ARM else None)
+    findings = found(tmp_path, records, repeats=2)
+    finding = findings["cached_share_varies"]
+    assert (finding.arm, finding.values["concurrency"]) == (ARM, 1)
+    assert [finding.values[name] for name in ("lowest", "highest", "work")] == [0, 0.12, pytest.approx(6 / 58)]
+
+
+def test_a_server_that_died_in_a_cell_that_was_run_again(tmp_path: Path) -> None:
+    """The cell counts by its second attempt, without a failure; that there was a first is told, for its arm alone."""
+    key = cell_key()
+    records = [*both(), *solo_tasks(key, [100] * 3, attempt=2, spec=SPEC)]
+    died = cell(key, "failed", order=1, error_message=ENGINE_DIED)
+    findings = found(tmp_path, records, [cell(cell_key(BASELINE)), died, cell(key, attempt=2, order=1)])
+    assert (findings["engine_died"].severity, findings["engine_died"].arm) == ("warning", ARM)
+    assert findings["engine_died"].values == {"n_deaths": 1, "n_cells": 1, "n_again": 1, "where": [1]}
+    assert "steps_failed" not in findings
+    assert "costs_measured_again" not in findings
+
+
+def test_a_cell_that_failed_otherwise_is_no_death(tmp_path: Path) -> None:
+    """A cell in which every task failed says nothing of the server's end."""
+    failed = cell(cell_key(), "failed", error_message="every counted task failed")
+    assert "engine_died" not in found(tmp_path, both(), [cell(cell_key(BASELINE)), failed])
+
+
+@pytest.mark.parametrize(("place", "expected"), [(0, False), (1, True), (4, False)])
+def test_costs_that_were_measured_again_between_cells(tmp_path: Path, place: int, expected: bool) -> None:
+    """The arm's draft lengths rest on measured costs; its cells are the first and the last of four, so a death between tells them apart."""
+    keys = [cell_key(), cell_key(BASELINE), cell_key(BASELINE, repeat=2), cell_key(repeat=2)]
+    records = [record for key in keys for record in solo_tasks(key, [100] * 10, spec=SPEC if key.arm == ARM else None)]
+    cells = [cell(key, order=order) for order, key in enumerate(keys)]
+    cells.append(cell(cell_key(BASELINE), "failed", attempt=0, order=place, error_message=ENGINE_DIED))
+    arms = [
+        {"name": BASELINE, "method": "none", "options": {}},
+        {"name": ARM, "method": "ngram", "options": {"lengths": "goodput"}},
+    ]
+    finding = found(tmp_path, records, cells, repeats=2, arms=arms).get("costs_measured_again")
+    assert (finding is not None) is expected
+    if finding is not None:
+        assert (finding.arm, finding.values) == (ARM, {"n_deaths": 1})
 
 
 def test_outputs_cut_by_the_limit(tmp_path: Path) -> None:

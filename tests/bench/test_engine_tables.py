@@ -33,11 +33,12 @@ def record(batch: int, forward_ns: int, prefill: int = 0, drafted: int = 0, acce
     )
 
 
-def sample(case: str, arm: str, rate: float, **sums: int) -> dict[str, Any]:
-    """One run of an arm; rounds of 100 ms, of which the forward takes 80."""
+def sample(case: str, arm: str, rate: float, prompt: int = 0, number: int = 0, **sums: int) -> dict[str, Any]:
+    """One run of an arm, 60 tokens; rounds of 100 ms, of which the forward takes 80."""
+    place = {"case": case, "arm": arm, "prompt": prompt, "round": number, "tokens": 60}
     rounds = {"batch": 1, "rounds": 10, "drafting_rounds": 0, "tokens": 10, "drafted": 0, "accepted": 0}
     times = {"forward_ns": 800_000_000, "draft_ns": 0, "wall_ns": SECOND, "outside_ns": 200_000_000}
-    return {"case": case, "arm": arm, "whole_per_s": rate, "decode_per_s": rate, "sums": {**rounds, **times, **sums}}
+    return {**place, "whole_per_s": rate, "decode_per_s": rate, "sums": {**rounds, **times, **sums}}
 
 
 def file(**sections: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +96,30 @@ def test_ratio_is_held_against_its_floor(rate: float, word: str) -> None:
     samples = [sample("copy", arm, speed) for arm, speed in arms.items()]
     text = report(file(a={"samples": samples, "differences": [], "complete": True}))
     assert word in line(text, "controller / transformers")
+
+
+def test_ratio_of_several_prompts_is_one_of_sums() -> None:
+    """Prompts at 60 and 10 tokens a second take 1 + 6 s, the peer's 2 + 5 at 30 and 12: equal, though 2 and 0.83 each."""
+    rates = {"ours, lookup controlled": (60.0, 10.0), "transformers, lookup": (30.0, 12.0)}
+    samples = [sample("copy", arm, rate, prompt=at) for arm, pair in rates.items() for at, rate in enumerate(pair)]
+    text = report(file(a={"samples": samples, "differences": [], "complete": True}))
+    assert "1.000" in line(text, "controller / transformers")
+    assert "by prompt 2.00, 0.83" in line(text, "controller / transformers")
+
+
+def test_run_that_the_other_arm_has_not_made_does_not_count() -> None:
+    """Of a section broken off, only the prompt that both arms have run is judged: 20 over 10."""
+    ours = [sample("copy", "ours, lookup controlled", rate, prompt=at) for at, rate in enumerate((20.0, 500.0))]
+    theirs = [sample("copy", "transformers, lookup", 10.0)]
+    text = report(file(a={"samples": ours + theirs, "differences": []}))
+    assert "2.000" in line(text, "controller / transformers")
+
+
+def test_lengths_of_n_grams_are_printed() -> None:
+    """Which runs of tokens each lookup compares stands above the table."""
+    ngrams = {"ours": [2, 4], "transformers": [1, 2]}
+    text = report(file(a={"samples": [], "differences": [], "ngrams": ngrams, "complete": True}))
+    assert "ours: 4 down to 2; transformers: 2 down to 1" in text
 
 
 def test_share_outside_is_held_against_its_ceiling() -> None:

@@ -28,6 +28,14 @@ def test_method_selects_the_spec() -> None:
         ({"method": "prompt_lookup", "max_ngram": 17}, "'max_ngram' is 17: input should be less than or equal to 16"),
         ({"method": "synthetic", "acceptance": 1.5}, "synthetic: acceptance is 1.5; allowed: probabilities"),
         ({"method": ["mtp"]}, "unknown method ['mtp']"),
+        (
+            {"method": "dflash", "block_size": 4, "num_tokens": 7},
+            "dflash: num_tokens is 7, but a block of 4 drafts at most 3; give",
+        ),
+        (
+            {"method": "dflash2", "num_tokens": 8},
+            "dflash2: num_tokens is 8, but a block of 8 drafts at most 7; give num_tokens 7",
+        ),
     ],
 )
 def test_a_wrong_description_is_told_what_is_allowed(data: dict[str, object], said: str) -> None:
@@ -35,6 +43,15 @@ def test_a_wrong_description_is_told_what_is_allowed(data: dict[str, object], sa
     with pytest.raises(SpecError) as caught:
         parse_spec(data)
     assert said in str(caught.value)
+
+
+def test_a_block_alone_says_how_much_is_drafted() -> None:
+    """A small block without a length drafts all it can, and its description can be read again; a checkpoint brings its own block."""
+    small = parse_spec({"method": "dflash", "block_size": 4})
+    assert small.num_tokens == 3
+    assert parse_spec(small.model_dump(mode="json")) == small
+    assert parse_spec({"method": "dflash2"}).num_tokens == 7
+    assert parse_spec({"method": "dflash", "model": "trained", "num_tokens": 15}).num_tokens == 15
 
 
 def test_every_method_has_its_own_implementation() -> None:

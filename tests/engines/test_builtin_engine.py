@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import reports
-from harness import experiment
+from harness import cli, experiment
 from harness.analysis.run import analyse
 from harness.engines import builtin
 from harness.engines.builtin import BuiltinEngine, require_packages
 from harness.engines.process import ChildProcess
-from harness.errors import EngineError, EngineStartError, EngineUnreachable
+from harness.errors import EngineError, EngineRefused, EngineStartError, EngineUnreachable
 from harness.manifest import build
 from harness.overrides import Overrides
 from harness.prepare import experiment_of, make_engine
@@ -58,20 +58,28 @@ async def test_arms_share_one_address_and_differ_in_the_drafter(tmp_path: Path) 
 
 
 async def test_control_calls(tmp_path: Path) -> None:
-    """Counters, tokens, draining and emptying the cache work, and the description names what runs."""
+    """Counters, tokens, draining, emptying the cache and forgetting work, and the description names what runs."""
     script = fake()
+    count = Arm(name="count", method="ngram", options={"lengths": "goodput"})
     async with FakeServer(script) as server:
-        engine = engine_at(server, tmp_path)
+        engine = engine_at(server, tmp_path, [BASELINE, COPY, count])
         await engine.start()
         assert await engine.counters("copy") == SpecCounters(0, 0, 0, ())
         assert await engine.drain("copy")
         assert await engine.reset_prompt_cache("copy")
+        await engine.reset_drafting("copy")
         assert len(await engine.tokenize("copy", "two words") or ()) == 2
         told = await engine.describe()
-    assert script.resets == 1
+    assert (script.resets, script.drafting_resets) == (1, 1)
     assert (told["engine"], told["attached"], told["model"]["sha256"]) == ("builtin", True, "00")
     assert told["arms"]["copy"]["drafter"]["spec"]["num_tokens"] == 4
     assert told["arms"]["baseline"]["drafter"] is None
+    assert {name: arm["drafter_carries_state"] for name, arm in told["arms"].items()} == {
+        "baseline": False,
+        "copy": False,
+        "count": True,
+    }
+    assert {arm["drafting_state"] for arm in told["arms"].values()} == {"reset before each cell"}
     assert (engine.alive("copy"), engine.carries_state("copy")) == (True, False)
     json.dumps(told)
 
@@ -91,7 +99,7 @@ async def test_a_server_that_is_not_what_the_arms_say(
 ) -> None:
     """A missing or other drafter, too little context or too few places are found before anything is measured."""
     async with FakeServer(fake()) as server:
-        with pytest.raises(EngineStartError, match=said):
+        with pytest.raises(EngineRefused, match=said):
             await engine_at(server, tmp_path, [BASELINE, arm], **spec).start()
 
 
@@ -164,6 +172,47 @@ async def test_a_server_that_does_not_come_up_is_quoted(tmp_path: Path, monkeypa
     assert (config["max_sequences"], list(config["drafters"])) == (2, ["copy"])
 
 
+@pytest.mark.parametrize(("exit_code", "error"), [(2, EngineRefused), (3, EngineStartError)])
+def test_a_run_that_never_began_leaves_nothing_to_continue(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    exit_code: int,
+    error: type[EngineError],
+) -> None:
+    """A configuration that the server refuses is bad input, any other end a failed engine; either way the folder can be used again."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    program = tmp_path / "refuses.py"
+    program.write_text(f"print('no such device')\nraise SystemExit({exit_code})\n")
+    monkeypatch.setattr(builtin, "require_packages", lambda: None)
+    real = ChildProcess.start
+
+    def start_other(process: ChildProcess) -> None:
+        process.arguments = (sys.executable, str(program))
+        real(process)
+
+    monkeypatch.setattr(ChildProcess, "start", start_other)
+    out = tmp_path / "run"
+    path = written(tmp_path, "", engine={"kind": "builtin", "model": str(tmp_path)})
+    for _ in range(2):
+        assert cli.run(["run", str(path), "--out", str(out)]) == error.exit_code
+        said = capsys.readouterr().err
+        assert "no such device" in said
+        assert f"nothing was measured, no run was kept; what the engine wrote is in {out}" in said
+        assert "--resume" not in said
+        assert [item.name for item in out.iterdir()] == ["engine"]
+
+
+def test_an_address_where_nothing_answers_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was measured and no engine wrote anything: the engine's exit code, no folder, nothing to resume."""
+    out = tmp_path / "run"
+    path = written(tmp_path, "http://127.0.0.1:9")
+    assert cli.run(["run", str(path), "--engine", "builtin", "--out", str(out)]) == EngineError.exit_code
+    assert "--resume" not in capsys.readouterr().err
+    assert not out.exists()
+
+
 def written(folder: Path, address: str, **keys: Any) -> Path:
     """Write a workload of three tasks with arms for two engines."""
     write_tasks(folder / "tasks.jsonl", [task(number) for number in range(3)])
@@ -204,7 +253,7 @@ async def test_a_whole_run_and_its_report(tmp_path: Path) -> None:
     assert {record.cache_policy for record in folder.cells()} == {
         "reset"
     }  # arms share the cache and send the same prompts
-    assert script.resets == 12
+    assert script.resets == script.drafting_resets == 12
     steps = {(r.cell, r.attempt, r.instance, r.step_index): r for r in folder.steps() if r.phase == "counted"}
     found = [item for item in folder.rounds() if (item.cell, item.attempt, item.instance, item.step_index) in steps]
     assert len(found) == len(steps) == 3 * 2 * 3 * 2 * 2
@@ -237,6 +286,17 @@ async def test_a_whole_run_and_its_report(tmp_path: Path) -> None:
     page = reports.write_all(analysis, folder.path, "en").html.read_text(encoding="utf-8")
     assert "goodput" in page
     assert "sha256" in page
+
+
+async def test_draft_lengths_start_anew_where_the_prompt_cache_does_not(tmp_path: Path) -> None:
+    """Cells that share what is cached on purpose still do not inherit what was learnt in the cells before."""
+    script = fake()
+    async with FakeServer(script) as server:
+        path = written(tmp_path, server.base_url, replay={"prompt_cache": "shared"}, repeats=1)
+        folder, stopped = await measured(path, tmp_path / "run")
+    assert stopped is None
+    assert {record.cache_policy for record in folder.cells()} == {"shared"}
+    assert (script.resets, script.drafting_resets) == (0, 6)
 
 
 async def test_a_server_that_counts_otherwise_is_told(tmp_path: Path) -> None:

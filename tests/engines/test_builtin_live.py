@@ -137,6 +137,13 @@ async def test_a_reset_empties_the_prompt_cache(engine: BuiltinEngine) -> None:
     assert (await ask(engine, "copy", max_tokens=2)).facts.cached_tokens == 0
 
 
+async def test_drafting_is_reset_before_a_cell(engine: BuiltinEngine) -> None:
+    """The server takes the call that every cell begins with, and what it keeps of prompts is not touched by it."""
+    await ask(engine, "copy", max_tokens=2)
+    await engine.reset_drafting("copy")
+    assert ((await ask(engine, "copy", max_tokens=2)).facts.cached_tokens or 0) > 20
+
+
 async def test_tokens_and_description(engine: BuiltinEngine) -> None:
     """Tokens are those of the model, and the description names versions, hash, storage, threads and each arm's drafter."""
     assert await engine.tokenize("copy", "Hello") == (19556,)

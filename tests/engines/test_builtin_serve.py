@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafters.engine.config import EngineConfig, ServedDrafter
-from drafters.specs import MedusaSpec, PromptLookupSpec
+from drafters.specs import DraftModelSpec, MedusaSpec, PromptLookupSpec
 from harness import cli
 from harness.engines import builtin_serve
 from harness.engines.builtin_serve import ServeRequest, configuration, drafter_of
@@ -92,6 +92,34 @@ def test_values_that_the_server_does_not_take(
     with pytest.raises(UsageError) as caught:
         made(model, *drafters, **settings)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        ("d=draft_model,model=/nowhere", "drafter d: model: no folder '/nowhere'; give the path of one that is there"),
+        ("n=ngram,corpus=/nowhere", "drafter n: corpus: no file '/nowhere'"),
+        ("m=mtp,model=/", "drafter m: model: '/' holds no model: it needs config.json and *.safetensors"),
+        ("b=ngram,lengths={}", "lengths is {}; allowed: fixed, goodput, or a table"),
+    ],
+)
+def test_drafters_that_cannot_be_loaded(model: Path, tmp_path: Path, drafter: str, said: str) -> None:
+    """A file or folder that is not there is told before the target is loaded, whether it was said here or in a file."""
+    with pytest.raises(UsageError) as caught:
+        made(model, drafter)
+    assert said in str(caught.value)
+    file = tmp_path / "server.json"
+    file.write_text('{"drafters": {"x": {"spec": {"method": "medusa", "model": "/nowhere"}}}}')
+    with pytest.raises(UsageError, match="drafter x: model: no folder '/nowhere'"):
+        made(model, file=file)
+
+
+def test_a_home_folder_in_a_path_is_found(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell leaves the ~ behind model= alone; the server gets the folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = made(model, "d=draft_model,model=~/tiny").drafters["d"].spec
+    assert isinstance(spec, DraftModelSpec)
+    assert spec.model == model
 
 
 @pytest.mark.parametrize(

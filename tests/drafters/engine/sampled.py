@@ -97,7 +97,7 @@ BUILD: dict[str, Callable[[int], Drafter]] = {
 }
 """Each drafter of the engine for the tiny target, untrained, by the tokens it may keep."""
 DRAFTERS = tuple(BUILD)
-DRAWN = ("draft_model", "dflash2")
+DRAWN = ("draft_model", "dflash", "dflash2")
 """Those whose tokens are drawn."""
 
 

@@ -6,12 +6,15 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import torch
 
+from drafters.engine import assembly
 from drafters.engine.assembly import assemble, weights_digest
 from drafters.engine.config import EngineConfig
 from drafters.engine.goodput import Goodput
 from drafters.engine.lengths import BatchTable
 from drafters.engine.sequence import Request
+from drafters.engine.target import TargetError
 from drafters.specs import SpecError
 
 
@@ -45,6 +48,34 @@ def test_the_digest_covers_the_weight_files(babble_folder: Path) -> None:
     sha256, parameters = weights_digest(babble_folder)
     assert sha256 == hashlib.sha256((babble_folder / "model.safetensors").read_bytes()).hexdigest()
     assert parameters == assemble(EngineConfig(model=babble_folder)).facts["model"]["parameters"] > 10_000
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta", "cuda:99", "hpu", "cpu:x"])
+def test_a_device_that_cannot_be_used_is_refused_before_anything_is_loaded(babble_folder: Path, device: str) -> None:
+    """One line that names what there is."""
+    with pytest.raises(TargetError, match=rf"^device '{device}' cannot be used \(.+\); there is cpu") as caught:
+        assemble(EngineConfig(model=babble_folder, device=device), progress=pytest.fail)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_memory_than_the_machine_has_is_refused(babble_folder: Path) -> None:
+    """K/V of 2 layers, 2 heads of 8 in float32 take 256 bytes a token: 256,000 GB for a trillion."""
+    with pytest.raises(TargetError, match=r"1000000000000 tokens take 256000\.0 GB, cpu has .*smaller cache_tokens"):
+        assemble(EngineConfig(model=babble_folder, cache_tokens=10**12))
+
+
+def test_an_allocation_that_fails_is_told_in_one_line(babble_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the machine has the memory, but will not give it; other errors stay what they are."""
+    config = EngineConfig(model=babble_folder)
+    monkeypatch.setattr(assembly, "_facts", lambda *_: torch.empty(1 << 60))
+    with pytest.raises(
+        TargetError, match=r"^the memory of cpu does not hold .*K/V of 69632 tokens .*cache_tokens"
+    ) as caught:
+        assemble(config)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(assembly, "_facts", lambda *_: torch.empty(2) @ torch.empty(3))
+    with pytest.raises(RuntimeError, match="size"):
+        assemble(config)
 
 
 def test_a_drafter_that_does_not_fit_is_refused_before_anything_runs(babble_folder: Path) -> None:

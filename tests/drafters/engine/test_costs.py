@@ -145,3 +145,18 @@ def test_an_impossible_table_is_refused(grid: dict[tuple[int, int], float]) -> N
     """Empty, no sequence, fewer than no rows, less than no time."""
     with pytest.raises(ValueError, match="allowed"):
         CostModel(grid)
+
+
+def test_after_a_reset_the_table_is_as_it_was_measured() -> None:
+    """Slower forwards, drafts and hosts are forgotten; what comes after is learnt again."""
+    costs = CostModel({(1, 1): 100, (1, 3): 140}, {"it": {(1, 0): 1, (1, 2): 9}})
+    start = costs.to_json()
+    for t_ns in range(50):
+        costs.observe(record(t_ns, 1, 0, 200, host_ns=30))
+        costs.observe_draft("it", [2], 20)
+    assert costs.forward_ns(1, 1) > 150
+    costs.reset()
+    assert costs.to_json() == start
+    assert [costs.forward_ns(1, 1), costs.draft_ns("it", 1, 2), costs.host_ns(1)] == [100, 9, 0]
+    costs.observe(record(50, 1, 0, 140))
+    assert costs.forward_ns(1, 1) > 100

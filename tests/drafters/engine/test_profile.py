@@ -9,12 +9,14 @@ import pytest
 from drafters.base import Draft, Drafter, DraftRequest
 from drafters.draft_model import DraftModel
 from drafters.eagle3 import Eagle3
+from drafters.engine.kv_cache import KvCache
 from drafters.engine.profile import measure_costs
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request
+from drafters.engine.target import DecoderModel, Output, Span
 from drafters.prompt_lookup import PromptLookup
 from drafters.specs import Eagle3Spec
-from tests.drafters.models import VOCAB, greedy, lean, prompt
+from tests.drafters.models import VOCAB, greedy, lean, prompt, reference
 
 
 class Watched(PromptLookup):
@@ -84,6 +86,37 @@ def test_without_drafters_the_target_alone_is_measured() -> None:
     costs = measure_costs(lean("llama"), {}, max_batch=2, budget_s=60)
     assert costs.drafters == ()
     assert [(e["batch"], e["rows_per_sequence"]) for e in costs.as_table()] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_what_is_measured_is_no_single_text() -> None:
+    """Neighbours in a forward are fed different tokens, all in all most of the vocabulary; neighbours in a draft too; and
+    another start feeds the same."""
+
+    class Listening(DecoderModel):
+        def __init__(self) -> None:
+            super().__init__(reference("llama"))
+            self.fed: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+
+        def forward(self, spans: Sequence[Span], cache: KvCache, feature_layers: Sequence[int] = ()) -> Output:
+            self.fed[len(spans), len(spans[0].token_ids)] = tuple(tuple(span.token_ids) for span in spans)
+            return super().forward(spans, cache, feature_layers)
+
+    class Reading(Watched):
+        texts: tuple[tuple[int, ...], ...] = ()
+
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+            self.texts = tuple(tuple(request.token_ids[:7]) for request in requests)
+            return super().propose(requests)
+
+    targets, drafters = [Listening(), Listening()], [Reading(7), Reading(7)]
+    for target, drafter in zip(targets, drafters, strict=True):
+        measure_costs(target, {"it": drafter}, max_batch=8, budget_s=60)
+    assert targets[0].fed == targets[1].fed
+    assert drafters[0].texts == drafters[1].texts
+    texts = targets[0].fed[8, 8]
+    assert len(set(texts)) == 8
+    assert len({token for text in texts for token in text}) > VOCAB // 2
+    assert len(set(drafters[0].texts)) == 8
 
 
 @pytest.mark.parametrize("name", ["lookup", "model"])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from drafters.engine.sequence import Request, RequestError, RunningSequence, Status
 
@@ -54,6 +56,75 @@ def test_a_stop_string_reaches_across_tokens_without_text() -> None:
     assert sequence.extend([2] * 30 + [0] + [99] * 50) == 81
     assert sequence.extend([1, 1]) == 1
     assert (sequence.matched_stop, sequence.num_output_tokens) == ("ab", 82)
+
+
+def lossy(token_ids: Sequence[int]) -> str:
+    """Below 256 a token is a byte and bytes make characters wherever they can; 300 is 'né', 301 an 'a' and the first
+    byte of 'é', 302 shows nothing."""
+    pieces = {300: "né".encode(), 301: "aé".encode()[:2], 302: b""}
+    return b"".join(pieces.get(token_id, bytes([token_id % 256])) for token_id in token_ids).decode(errors="replace")
+
+
+def strict(token_ids: Sequence[int]) -> str:
+    """The same tokens, but neighbouring single bytes make characters only all together, and else none: a single
+    replacement character for each."""
+    made, run = "", b""
+    for token_id in [*token_ids, 302]:
+        if token_id < 256:
+            run += bytes([token_id])
+            continue
+        try:
+            made += run.decode()
+        except UnicodeDecodeError:
+            made += "\ufffd" * len(run)
+        made, run = made + {300: "né", 301: "a", 302: ""}[token_id], b""
+    return made
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([lossy, strict]),
+    st.lists(st.sampled_from(["a", "é", "漢", "😀", 300, 302]), min_size=1, max_size=80),
+    st.lists(st.text("aé漢n😀", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(1, 7),
+)
+def test_a_stop_string_is_found_where_the_whole_text_first_shows_it(
+    decode: Any, said: list[str | int], stop: list[str], size: int
+) -> None:
+    """However the tokens come in rounds, and whether characters are tokens or bytes: as if all that was said were decoded
+    after each token."""
+    tokens = [t for each in said for t in ([each] if isinstance(each, int) else each.encode())]
+    ends = [number for number in range(1, len(tokens) + 1) if any(text in decode(tokens[:number]) for text in stop)]
+    sequence = RunningSequence(0, Request((23,), 1000, stop=tuple(stop)), 1001, decode)
+    for start in range(0, len(tokens), size):
+        if sequence.status is not Status.FINISHED:
+            sequence.extend(tokens[start : start + size])
+    assert sequence.num_output_tokens == (ends[0] if ends else len(tokens))
+    assert (sequence.finish_reason == "stop") == bool(ends)
+
+
+def test_a_long_run_of_bytes_hides_no_stop_string() -> None:
+    """Sixty characters of three bytes each, then the stop string: cut within a character, none of them could be read."""
+    sequence = RunningSequence(0, Request((23,), 1000, stop=("a",)), 1001, strict)
+    assert sequence.extend([*("漢" * 60 + "ab").encode()]) == 181
+    assert sequence.matched_stop == "a"
+
+
+def test_looking_for_a_stop_string_reads_no_more_than_about_twice_its_length() -> None:
+    """A thousand tokens of four letters each, and a string of 400 letters that comes at the end: about two hundred tokens
+    hold twice its length."""
+    read: list[int] = []
+
+    def words(token_ids: Sequence[int]) -> str:
+        read.append(len(token_ids))
+        return "".join(f"{token_id:04}" for token_id in token_ids)
+
+    stop = "".join(f"{number:04}" for number in range(900, 1000))
+    sequence = RunningSequence(0, Request((1,), 2000, stop=(stop,)), 2001, words)
+    assert sequence.extend(list(range(1100))) == 1000
+    assert sequence.matched_stop == stop
+    assert max(read) <= 210
+    assert len(read) < 1050
 
 
 def test_a_stop_string_in_the_prompt_does_not_count() -> None:

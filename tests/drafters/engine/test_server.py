@@ -73,8 +73,7 @@ async def test_async_openai_client_completes_streaming_or_not(babble: Served) ->
 def test_curl_works(babble: Served) -> None:
     """Without a content type, and one line an event."""
     curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("no curl on this machine")
+    assert curl is not None, "this test runs curl, and there is none; install it"
     body = json.dumps({**GREEDY, "messages": HELLO, "stream": True, "max_tokens": 5})
     command = [curl, "--silent", "--noproxy", "*", "--no-buffer", f"{babble.url}/v1/chat/completions", "--data", body]
     lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
@@ -263,6 +262,23 @@ def test_rounds_of_the_engine_are_told_from_an_index_on(babble: Served) -> None:
     assert found["rounds"][0]["verify_ns"] == own[0]["verify_ns"]
     assert found["next"] == found["rounds"][-1]["round_index"] + 1
     assert babble.get(f"/rounds?since={found['next']}") == {"rounds": [], "next": found["next"]}
+
+
+def test_drafting_is_reset_by_a_call(babble: Served) -> None:
+    """200 with nothing in it; other methods are refused."""
+    answer = httpx.post(f"{babble.url}/reset_drafting", trust_env=False, timeout=30)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert httpx.get(f"{babble.url}/reset_drafting", trust_env=False, timeout=30).status_code == 405
+
+
+def test_every_position_of_a_draft_is_counted_from_the_start(babble_folder: Path) -> None:
+    """The longest draft here has three tokens: three lines of 0 before anything is asked, none without a drafter."""
+    config: dict[str, Any] = {"model": str(babble_folder), "context_tokens": 64}
+    drafters = {"copy": {"spec": {"method": "prompt_lookup", "num_tokens": 3}}}
+    with Served({**config, "drafters": drafters}) as served:
+        seen = {name: value for name, value in served.counters().items() if "per_pos" in name}
+    name = "spec_decode_num_accepted_tokens_per_pos_total"
+    assert seen == {f'{name}position="{at}"': 0 for at in range(3)}
 
 
 def test_tokenize_counts_as_the_prompt_does(babble: Served) -> None:

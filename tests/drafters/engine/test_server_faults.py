@@ -192,9 +192,26 @@ def test_200_clients_that_leave_at_random_leave_nothing_behind(babble: Served) -
     assert after["choices"] == before["choices"]
 
 
+A_FEW_ROUNDS = 5
+
+
+def last_round(served: Served) -> int:
+    """The index of the engine's last round, after a walk through all pages."""
+    index = 0
+    while True:
+        page = served.get(f"/rounds?since={index}")
+        if not page["rounds"]:
+            return index - 1
+        index = page["next"]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_frees_its_place_at_once(babble: Served, stream: bool) -> None:
-    """Also the place in the queue: of six, four run and two wait, and all are gone within a few rounds."""
+    """Also the place in the queue: of six, four run and two wait, and all are gone within a few rounds.
+
+    The event loop needs a moment to see that a client has left, and tiny rounds go on meanwhile; that the engine itself
+    ends a request before its next round is tested at the worker.
+    """
     asked = {"model": "babble", "prompt": "a", "ignore_eos": True, "stream": stream, "max_tokens": 1500}
     babble.post("/reset_prefix_cache")
     body = json.dumps(asked).encode()
@@ -206,12 +223,12 @@ def test_a_client_that_leaves_frees_its_place_at_once(babble: Served, stream: bo
     while (health := babble.get("/health"))["running"] + health["waiting"] < 6:
         assert time.monotonic() < deadline, health
     assert (health["running"], health["waiting"]) == (4, 2)
-    index = babble.get("/rounds?since=0")["next"]
     for one in clients:
         one.close()
+    index = last_round(babble)  # asked for after the goodbyes, which the server reads in their order
     babble.settled()
     # 1,500 tokens each were still to come.
-    assert babble.get(f"/rounds?since={index}")["next"] - index < 200
+    assert last_round(babble) - index <= A_FEW_ROUNDS
 
 
 def test_sigterm_ends_the_server_within_two_seconds(babble_folder: Path) -> None:
@@ -268,10 +285,14 @@ def test_the_server_ends_when_its_parent_has_died(babble_folder: Path) -> None:
         ('{"model": "/nowhere"}', "config.json"),
         ('{"model": "/nowhere", "threads": 0}', "threads"),
         ('{"model": "/nowhere", "default_drafter": "x"}', "default_drafter"),
+        ('{"model": "BABBLE", "device": "nonsense"}', "device 'nonsense' cannot be used"),
+        ('{"model": "BABBLE", "device": "cuda:99"}', "device 'cuda:99' cannot be used"),
+        ('{"model": "BABBLE", "cache_tokens": 1000000000000}', "smaller cache_tokens"),
     ],
 )
-def test_a_wrong_configuration_is_told_in_one_line(config: str, complaint: str) -> None:
-    """Exit code 2, no traceback."""
+def test_a_wrong_configuration_is_told_in_one_line(babble_folder: Path, config: str, complaint: str) -> None:
+    """Exit code 2, no traceback, for a device that is not there and for memory that is not there too."""
+    config = config.replace("BABBLE", str(babble_folder))
     command = [sys.executable, "-m", "drafters.engine.server", "--config", config]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -50,6 +50,83 @@ def test_the_spared_entry_survives() -> None:
     assert slots.reserve(4) == 0
 
 
+def full(*sizes: int) -> Slots:
+    """Memory filled with kept texts of these sizes, the first the longest unused."""
+    slots = Slots(sum(sizes))
+    places = [slots.reserve(size) for size in sizes]
+    for place, size in zip(places, sizes, strict=True):
+        assert place is not None
+        slots.keep(place, size, range(size))
+    return slots
+
+
+def test_only_what_lies_together_is_given_up() -> None:
+    """Six texts of two side by side, used last in this order: 2nd, 5th, 3rd, 6th, 1st, 4th. Four slots in a row take two
+    neighbours, and of these the 2nd and 3rd have been unused for longest; giving up the oldest ones one by one would have
+    taken the 5th as well."""
+    slots = full(2, 2, 2, 2, 2, 2)
+    for slot in (2, 8, 4, 10, 0, 6):
+        slots.touch(next(entry for entry in slots.kept if entry.slot == slot))
+    assert slots.reserve(4) == 2
+    assert [entry.slot for entry in slots.kept] == [8, 10, 0, 6]
+
+
+def test_no_more_is_given_up_than_it_takes() -> None:
+    """The newest of three texts, of eight slots, is needed for nine in any case; the one of two beside it suffices, and
+    the older one of five stays."""
+    slots = full(5, 8, 2)
+    slots.touch(slots.kept[1])
+    assert slots.reserve(9) == 5
+    assert [entry.slot for entry in slots.kept] == [0]
+
+
+def test_live_and_spared_runs_part_what_can_be_cleared() -> None:
+    """A live run and one to be copied divide twelve slots into three, five and two: four in a row are found in the five
+    alone, though those were used last."""
+    slots = Slots(12)
+    for size in (3, 1, 5, 1, 2):
+        slots.reserve(size)
+    for slot, size in ((0, 3), (9, 1), (10, 2), (4, 5)):
+        slots.keep(slot, size, range(size))
+    spared = next(entry for entry in slots.kept if entry.slot == 9)
+    assert slots.reserve(6, sparing=spared) is None
+    assert slots.reserve(4, sparing=spared) == 4
+    assert [entry.slot for entry in slots.kept] == [0, 9, 10]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 30))
+def test_the_clearing_is_the_best_of_all(texts: list[tuple[int, int]], size: int) -> None:
+    """Against trying every place: nowhere is what must go unused for longer, and nowhere as long with fewer tokens."""
+    slots = Slots(sum(length for length, _ in texts) + 2)
+    places = [(slots.reserve(length), length, pick) for length, pick in texts]
+    order = sorted(places, key=lambda place: place[2])
+    for slot, length, pick in order:
+        assert slot is not None
+        if pick == 9:
+            continue  # lives on
+        slots.keep(slot, length, range(length - (pick % 2 if length > 1 else 0)))
+    before = slots.kept
+    living = {slot + each for slot, length, pick in places if pick == 9 and slot is not None for each in range(length)}
+    costs: list[tuple[int, int]] = []
+    for first in range(slots.capacity - size + 1):
+        stretch = set(range(first, first + size))
+        inside = [
+            (use, len(entry.token_ids))
+            for use, entry in enumerate(before)
+            if stretch & set(range(entry.slot, entry.slot + len(entry.token_ids)))
+        ]
+        if not stretch & living:
+            costs.append((max((use for use, _ in inside), default=-1), sum(tokens for _, tokens in inside)))
+    found = slots.reserve(size)
+    lost = [(use, len(entry.token_ids)) for use, entry in enumerate(before) if entry not in slots.kept]
+    assert (found is None) == (not costs)
+    if costs:
+        assert (max((use for use, _ in lost), default=-1), sum(tokens for _, tokens in lost)) == min(costs)
+    else:
+        assert not lost
+
+
 def test_common_beginnings_are_counted_in_tokens() -> None:
     """Equal, one inside the other, different from the first token on, and somewhere between."""
     assert common_length([1, 2, 3], [1, 2, 3]) == 3

@@ -15,6 +15,7 @@ from drafters.catalog import build
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request
 from drafters.engine.target import DecoderModel, Span, TargetError
+from drafters.projections import Int4
 from drafters.quantization import Scheme, quantize_dequantize
 from drafters.specs import PromptLookupSpec
 from tests.drafters.models import FAMILIES, SIZES, lean, prompt, reference
@@ -172,6 +173,22 @@ def test_it_says_how_weights_are_held_and_what_a_step_reads() -> None:
     )
     with pytest.raises(TargetError, match="weights 'int8' given; allowed: plain, rtn4, nf4"):
         DecoderModel(reference("llama"), weights="int8")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({32}, "32, 4 of 8 projections packed for an int4 product, the others dequantized to bfloat16"),
+        ({32, 64, 96}, "32, packed for an int4 product; embeddings"),
+        (set(), "32, dequantized to bfloat16"),
+    ],
+)
+def test_storage_counts_the_projections_that_are_packed(
+    monkeypatch: pytest.MonkeyPatch, outputs: set[int], said: str
+) -> None:
+    """Two layers of four: into heads (64 outputs) and out of them (32), into the MLP (96) and out of it (32)."""
+    monkeypatch.setattr(Int4, "suits", staticmethod(lambda weight: weight.shape[0] in outputs))
+    assert said in DecoderModel(reference("llama", dtype=torch.bfloat16), weights="rtn4").storage
 
 
 def test_what_it_cannot_run_is_refused_by_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from drafters.base import Commit, Draft, DraftRequest
 from drafters.engine import worker as worker_module
 from drafters.engine.jobs import Job, RoundLog
+from drafters.engine.lengths import FullLength, Outcome
 from drafters.engine.messages import ApiError
 from drafters.engine.records import RoundRecord
 from drafters.engine.runner import Event, Runner
@@ -123,6 +125,85 @@ async def test_an_aborted_request_frees_its_memory_wherever_it_stands() -> None:
         assert (runner.scheduler.slots.used, runner.scheduler.num_waiting, runner.busy) == (0, 0, False)
 
 
+async def test_an_aborted_request_takes_part_in_no_further_round() -> None:
+    """The round that is being computed is its last one, however many were still to come."""
+    async with working() as (worker, _runner, rounds):
+        asked = job(240)
+        worker.submit(asked)
+        await asyncio.wait_for(asked.updates.get(), 20)
+        worker.abort(asked)
+        last = rounds.last
+        assert await result(asked) is None
+        assert last is not None
+        assert asked.sequence is not None
+        assert asked.sequence.rounds[-1].round_index <= last.round_index + 1
+
+
+async def test_a_request_aborted_behind_one_that_waits_is_not_kept() -> None:
+    """Two run, two wait; the second of these goes while the first still waits, and nothing holds its prompt any more."""
+    async with working() as (worker, _runner, _):
+        running, head, behind = [job(200), job(200)], job(200), job(200)
+        for asked in [*running, head, behind]:
+            worker.submit(asked)
+        await asyncio.wait_for(running[1].updates.get(), 20)
+        worker.abort(behind)
+        assert await result(behind) is None
+        assert await worker.between_rounds(lambda: list(worker._queue.values())) == [head]
+        assert worker.state.waiting == 1
+
+
+async def test_a_request_waits_from_when_it_was_queued() -> None:
+    """What came before, such as reading its prompt, is no waiting: a second here."""
+    async with working() as (worker, _runner, _):
+        asked = Job(Request(tuple(prompt(5, 9)), 2), time.monotonic_ns() - 10**9)
+        before = time.monotonic_ns()
+        worker.submit(asked)
+        await result(asked)
+        assert before <= (asked.queued_ns or 0) <= (asked.admitted_ns or 0)
+
+
+class Learning(FullLength):
+    """A policy that counts what it was told, and notes in which thread it was made to forget."""
+
+    seen = 0
+    thread = ""
+
+    def observe(self, record: RoundRecord, outcomes: Sequence[Outcome], draft_ns: int) -> None:
+        """One more."""
+        self.seen += 1
+
+    def reset(self) -> None:
+        """None."""
+        self.seen, self.thread = 0, threading.current_thread().name
+
+
+async def test_policies_forget_between_rounds_when_asked_to() -> None:
+    """In the engine's thread; requests go on and teach them anew."""
+    async with working() as (worker, runner, _):
+        policy = runner.lengths["lookup"] = Learning()
+        asked = job(drafter="lookup")
+        worker.submit(asked)
+        await result(asked)
+        assert policy.seen > 0
+        await worker.reset_drafting()
+        assert (policy.seen, policy.thread) == (0, "engine")
+
+
+async def test_a_call_between_rounds_that_fails_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error comes to whoever asked; the engine serves on."""
+    caplog.set_level(logging.CRITICAL)
+
+    def fail() -> None:
+        raise KeyError("no such thing")
+
+    async with working() as (worker, _runner, _):
+        with pytest.raises(KeyError, match="no such thing"):
+            await worker.between_rounds(fail)
+        asked = job(5)
+        worker.submit(asked)
+        assert await result(asked) == greedy("llama", prompt(5, 9), 5)
+
+
 async def test_what_the_engine_can_never_serve_is_refused_beside_those_it_serves() -> None:
     """A prompt and an answer of 500 tokens in a memory of 400."""
     async with working() as (worker, _, _rounds):
@@ -174,3 +255,13 @@ def test_the_log_of_rounds_keeps_the_last_ones_and_finds_them_by_index() -> None
     assert [record.round_index for record in log.since(0)] == [2, 4, 5]
     assert [record.round_index for record in log.since(3)] == [4, 5]
     assert log.since(6) == []
+    assert [record.round_index for record in log.since(0, most=2)] == [2, 4]
+
+
+def test_a_page_of_rounds_has_ten_thousand_at_most() -> None:
+    """The next page begins where it ends."""
+    log = RoundLog()
+    for index in range(10_002):
+        log.append(RoundRecord(index, index, 1, 0, 0, 0, 0, 0, 0, 0, 0))
+    assert [record.round_index for record in log.since(0)] == list(range(10_000))
+    assert [record.round_index for record in log.since(10_000)] == [10_000, 10_001]
