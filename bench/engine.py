@@ -28,6 +28,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from drafters.engine.large_pages import start_with_large_pages
+
 Data = dict[str, Any]
 _MODEL = "smollm2-135m"
 
@@ -54,7 +56,6 @@ def main() -> None:
         parser.error("allowed: threads and rounds of 1 or more, tokens of 8 or more")
     # Before torch is imported: threads that others start take the number from here.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(arguments.threads)
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as the server does; transformers in this process has it too
     data: Data = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.is_file() else {"sections": {}}
     sections = data["sections"]
     missing = [name for name in names if arguments.again or not sections.get(name, {}).get("complete")]
@@ -136,4 +137,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    start_with_large_pages()  # as the engine's server does; transformers in this process and llama.cpp's server have them too
     main()

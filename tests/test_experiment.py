@@ -237,6 +237,19 @@ async def test_a_server_that_always_fails_ends_the_run_early(tmp_path: Path) -> 
     assert folder.manifest["status"].startswith("stopped: ")
 
 
+async def test_a_run_that_broke_off_can_be_continued(tmp_path: Path) -> None:
+    """Steps are on record, so the command ends with the engine's exit code and says how to go on."""
+    broken = {number: json_reply({"error": {"message": "boom"}}, 500) for number in range(1000)}
+    async with two_servers(faults=broken) as servers:
+        path, out = written(tmp_path, servers, repeats=4), tmp_path / "run"
+        command = [sys.executable, "-m", "harness", "run", str(path), "--out", str(out)]
+        child = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=-3, stderr=-1)
+        _, stderr = await child.communicate()
+    assert child.returncode == 4
+    assert f"continue with: harness run --resume {out}" in stderr.decode()
+    assert RunFolder.open(out).begun()
+
+
 async def test_a_hung_server_is_not_waited_for_task_by_task(tmp_path: Path) -> None:
     """At concurrency 1 a server that hangs costs three timeouts; the other tasks are recorded as not sent."""
     hung = {number: Reply([], then="hang") for number in range(1000)}

@@ -23,7 +23,7 @@ from drafters.engine.metrics import MetricsPage
 from drafters.engine.protocol import ChatRequest, CompletionRequest, Generate, TokenizeRequest, loads, parse
 from drafters.engine.responses import Answer
 from drafters.engine.stream import Generation, refusal
-from drafters.engine.text import PromptError
+from drafters.engine.text import TOO_LONG, PromptError
 
 if TYPE_CHECKING:
     from drafters.engine.assembly import Assembled
@@ -86,7 +86,7 @@ class Api:
             asked = parse(ChatRequest, loads(raw))
             tools = None if asked.tool_choice == "none" else asked.tools
             self._check_model(asked.model)
-            prompt = await self._off_loop(len(raw), lambda: self._chat_tokens(asked.messages, tools))
+            prompt = await self._off_loop(len(raw), "messages", lambda: self._chat_tokens(asked.messages, tools))
             return self._generate(asked, prompt, arrived_ns)
 
     async def completions(self, request: Request) -> Response:
@@ -98,7 +98,9 @@ class Api:
             given, most = asked.prompt, self._engine.config.context_tokens
             if isinstance(given, str):
                 text = given
-                prompt = await self._off_loop(len(raw), lambda: self._text.encode(text, special=True, most=most))
+                prompt = await self._off_loop(
+                    len(raw), "prompt", lambda: self._text.encode(text, special=True, most=most)
+                )
             else:
                 prompt = given
             return self._generate(asked, prompt, arrived_ns)
@@ -158,7 +160,7 @@ class Api:
                     return self._chat_tokens(asked.messages, asked.tools, bounded=False)
                 return self._text.encode(asked.prompt or "", special=True)
 
-            found = await self._off_loop(len(raw), tokens)
+            found = await self._off_loop(len(raw), "prompt" if asked.messages is None else "messages", tokens)
         return _json({"tokens": found, "count": len(found), "max_model_len": self._engine.config.context_tokens})
 
     async def server_info(self, request: Request) -> Response:
@@ -173,20 +175,13 @@ class Api:
         if drafter is not None and drafter not in runner.drafting.drafters:
             known = ", ".join(sorted(runner.drafting.drafters)) or "none"
             raise ApiError(400, f"unknown drafter {drafter[:100]!r}; this engine has: {known}", "drafter")
-        drafting = None if drafter is None else runner.drafting.drafters[drafter]
+        # A drafter that may draft nothing needs no memory either.
+        drafting = None if drafter is None or asked.num_speculative_tokens == 0 else runner.drafting.drafters[drafter]
         slots = runner.scheduler.slots.capacity - (drafting.max_nodes if drafting is not None and drafting.tree else 0)
-        context = min(self._engine.config.context_tokens, slots)
-        room = context - len(prompt)
-        if room < 1:
-            raise ApiError(
-                400,
-                f"the prompt has {len(prompt)} tokens; allowed: up to {context - 1}, so that one can follow. Shorten it",
-                "messages" if isinstance(asked, ChatRequest) else "prompt",
-                "context_length_exceeded",
-            )
+        room = _room(asked, len(prompt), min(self._engine.config.context_tokens, slots))
         job = Job(asked.engine_request(prompt, room, drafter, self._text.eos), arrived_ns, asked.return_rounds)
         most = None
-        if drafting is not None and job.request.drafter is not None:
+        if drafting is not None:
             asked_for = job.request.num_draft_tokens
             most = drafting.max_nodes if asked_for is None else min(drafting.max_nodes, asked_for)
         answer = Answer(asked, job, self._text, self._engine.name, most)
@@ -202,13 +197,14 @@ class Api:
         # The template writes the special tokens itself.
         return self._text.encode(text, most=self._engine.config.context_tokens if bounded else None)
 
-    async def _off_loop(self, size: int, make: Callable[[], Made]) -> Made:
+    async def _off_loop(self, size: int, param: str, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes of a body of so many bytes; ``param`` is the field that it reads."""
         try:
             if size <= SMALL_BODY_BYTES:
                 return make()
             return await asyncio.get_running_loop().run_in_executor(self._pool, make)
         except PromptError as error:
-            raise ApiError(400, str(error)) from error
+            raise ApiError(400, str(error), error.param or param, error.code) from error
 
     def _check_model(self, name: str) -> None:
         if name != self._engine.name:
@@ -224,6 +220,23 @@ class Api:
             "owned_by": "spec-harness",
             "max_model_len": self._engine.config.context_tokens,
         }
+
+
+def _room(asked: Generate, prompt: int, context: int) -> int:
+    """How many tokens may follow a prompt of so many. Raises ApiError when that is none, or fewer than asked for."""
+    param = "messages" if isinstance(asked, ChatRequest) else "prompt"
+    if prompt >= context:
+        message = f"the prompt has {prompt} tokens; allowed: up to {context - 1}, so that one can follow. Shorten it"
+        raise ApiError(400, message, param, TOO_LONG)
+    if asked.limit is not None and prompt + asked.limit > context:
+        raise ApiError(
+            400,
+            f"a prompt of {prompt} tokens and max_tokens {asked.limit} make {prompt + asked.limit}; allowed: {context} "
+            "together. Shorten the prompt or ask for fewer tokens",
+            param,
+            TOO_LONG,
+        )
+    return context - prompt
 
 
 def _json(body: Any, status: int = 200) -> Response:

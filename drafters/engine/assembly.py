@@ -102,7 +102,7 @@ def assemble(
             prefix_reuse=config.prefix_reuse,
             lengths=_lengths(config, drafters, costs),
             verification=config.verification,
-            decode=text.decode,
+            decode=text.settled,
             on_round=on_round,
         )
         return Assembled(config, runner, text, _facts(config, target, digest.result()), costs)

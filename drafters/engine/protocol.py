@@ -240,8 +240,15 @@ def _drop_neutral(kind: type[Generate], fields: dict[str, Any]) -> None:
                 allowed_text = ", ".join(str(item) for item in neutral if item is not None)
                 only = f"; allowed: {allowed_text}" if allowed_text else "; leave it out"
                 raise ApiError(
-                    400, f"{key} is {reprlib.repr(value)}, which this engine cannot do{only}", key, "unsupported_field"
+                    400, f"{key} is {_shown(value)}, which this engine cannot do{only}", key, "unsupported_field"
                 )
+
+
+def _shown(value: Any) -> str:
+    """What was given, cut short. An integer beyond 64 bits has lost its digits when the body was decoded."""
+    if isinstance(value, float) and not -(2.0**63) < value < 2.0**64:
+        return f"about {value:.3g} (beyond 64 bits)"
+    return reprlib.repr(value)
 
 
 def _close(key: str, kind: type[Body]) -> str:
@@ -266,5 +273,5 @@ def _explained(error: ValidationError) -> ApiError:
         message = f"unknown field {place!r}"
     elif found["type"] != "value_error":
         texts = " or ".join(dict.fromkeys(fault["msg"][:1].lower() + fault["msg"][1:] for fault in faults))
-        message = f"{place} is {reprlib.repr(found['input'])}: {texts}"
+        message = f"{place} is {_shown(found['input'])}: {texts}"
     return ApiError(400, message, str(where[0])[:100] if where else None)

@@ -14,6 +14,7 @@ __all__ = ["FinishReason", "Request", "RequestError", "RunningSequence", "Status
 
 FinishReason = Literal["stop", "length", "abort"]
 Decode = Callable[[Sequence[int]], str]
+REPLACEMENT = "\ufffd"
 
 
 class RequestError(ValueError):
@@ -70,6 +71,8 @@ class RunningSequence:
     ``token_ids`` are prompt and output; the K/V of the first ``computed`` of them stands from ``slot`` on. While it
     runs, exactly the last token is not computed. ``reserved`` slots are its own. The features of its first ``featured``
     tokens stand beside their K/V; ``needs_features`` tells whether its drafter asks for them.
+
+    ``decode`` gives the text of tokens, in which stop strings are looked for, without a part of a character at its end.
     """
 
     __slots__ = (
@@ -175,11 +178,13 @@ class RunningSequence:
                 return "stop"
             if _whole(text) >= 2 * self._reach:
                 middle = (self._start + len(self.token_ids)) // 2
-                if _whole(self._decode(self.token_ids[middle:])) >= self._reach:
+                rest = self._decode(self.token_ids[middle:])
+                # Cut within a character it begins with a sign that nobody said, and that could be taken for a stop string.
+                if _whole(rest) >= self._reach and not rest.startswith(REPLACEMENT):
                     self._start = middle
         return "length" if self.remaining <= 0 else None
 
 
 def _whole(text: str) -> int:
     """Characters that are all there: a cut through one, or through a run of bytes, leaves replacement characters."""
-    return len(text) - text.count("\ufffd")
+    return len(text) - text.count(REPLACEMENT)

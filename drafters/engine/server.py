@@ -2,6 +2,9 @@
 
 Progress goes to stderr. One line on stdout, ``LISTENING http://HOST:PORT``, says that the server is ready. SIGTERM and SIGINT
 end it within two seconds, whatever it is doing.
+
+A client keeps its sending side open until it has its answer. The end of what it sends (``shutdown(SHUT_WR)``) is taken for its
+leaving: the two look alike, and one that has left must free its place at once.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import contextlib
 import gc
 import logging
 import os
+import reprlib
 import signal
 import socket
 import sys
@@ -19,14 +23,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import uvicorn
 from pydantic import ValidationError
 
 from drafters.engine.app import Api
 from drafters.engine.config import EngineConfig
+from drafters.engine.connection import BoundedProtocol
 from drafters.engine.jobs import RoundLog
+from drafters.engine.large_pages import start_with_large_pages
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = ["main"]
 
@@ -71,8 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Read when torch is imported: large pages for weights and K/V, a few percent of a forward that memory bounds.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         raw = options.config if options.config is not None else options.config_file.read_bytes()
         config = EngineConfig.model_validate_json(raw)
@@ -81,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listener = _bind(config.host, config.port)
         _serve(config, listener)
     except ValidationError as error:
-        _say("\n".join(f"{'.'.join(map(str, fault['loc'])) or 'config'}: {fault['msg']}" for fault in error.errors()))
+        _say("\n".join(map(_complaint, error.errors())))
     except (ValueError, OSError) as error:
         _say(str(error))
     return 2
@@ -104,7 +111,7 @@ def _serve(config: EngineConfig, listener: socket.socket) -> NoReturn:
         server = _Server(
             uvicorn.Config(
                 Api(engine, worker, rounds).app(),
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -162,10 +169,19 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _complaint(fault: ErrorDetails) -> str:
+    """One line: where the configuration is wrong, what stands there, what is allowed."""
+    place = ".".join(str(part) for part in fault["loc"] if part != "[key]")  # a key that is wrong ends its own place
+    given = fault["input"]
+    shown = f"{place} is {reprlib.repr(given)}" if place and isinstance(given, str | int | float) else place or "config"
+    return f"{shown}: {fault['msg']}"
+
+
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 if __name__ == "__main__":
+    start_with_large_pages()
     sys.exit(main())

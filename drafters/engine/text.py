@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Detokenizer", "PromptError", "StopText", "Text", "TextError"]
+__all__ = ["TOO_LONG", "Detokenizer", "PromptError", "StopText", "Text", "TextError"]
 
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for a prompt, or a prompt and the answer asked for, that the context does not hold."""
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 8
 WINDOW_TOKENS = 24
@@ -26,7 +28,16 @@ class TextError(ValueError):
 
 
 class PromptError(ValueError):
-    """Messages or a text that cannot become a prompt; the message says why."""
+    """Messages or a text that cannot become a prompt; the message says why.
+
+    ``param`` is the field of the request that is at fault, ``None`` for the one that holds the text or the messages;
+    ``code`` is OpenAI's for the fault where there is one.
+    """
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
 
 
 class Text:
@@ -72,7 +83,8 @@ class Text:
         """
         if most is not None and len(text) > most * self._longest * COMPOSED:
             raise PromptError(
-                f"the prompt has {len(text)} characters, far more than this engine's {most} tokens; shorten it"
+                f"the prompt has {len(text)} characters, far more than this engine's {most} tokens; shorten it",
+                code=TOO_LONG,
             )
         # Unlike `encode`, the batch call lets other threads run: the engine's is one of them.
         ids: list[int] = self._tokens.encode_batch_fast([text], add_special_tokens=special)[0].ids
@@ -81,16 +93,29 @@ class Text:
     def chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """The text of a conversation, up to where the model's next answer begins.
 
-        Raises PromptError when there is no template or it refuses the messages.
+        Raises PromptError when there is no template, or it refuses the messages or has no place for the tools.
         """
-        import jinja2
-
         if self._template.chat_template is None:
             raise PromptError("this model has no chat template; use /v1/completions")
+        if not tools:
+            return self._rendered(messages, None)
+        text = self._rendered(messages, tools)
+        # A template without a place for them says nothing, and the model would never hear of them.
+        if text == self._rendered(messages, None):
+            raise PromptError(
+                "the model's chat template has no place for tools in this conversation; leave them out, or describe them in a "
+                "message",
+                "tools",
+            )
+        return text
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None) -> str:
+        import jinja2
+
         try:
             text: str = self._template.apply_chat_template(
                 [dict(message) for message in messages],
-                tools=[dict(tool) for tool in tools] if tools else None,
+                tools=None if tools is None else [dict(tool) for tool in tools],
                 tokenize=False,
                 add_generation_prompt=True,
             )
@@ -112,6 +137,19 @@ class Text:
         """The text of token ids, special tokens left out."""
         text: str = self._tokens.decode(list(token_ids), skip_special_tokens=True)
         return text
+
+    def settled(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids as far as it stays the same whatever tokens follow."""
+        text = self.decode(token_ids)
+        return text[: self.settled_length(text)]
+
+    def settled_length(self, text: str) -> int:
+        """How much of a decoded text stays the same whatever tokens follow: all but a part of a character at its end."""
+        if not text.endswith(REPLACEMENT):
+            return len(text)
+        # Bytes that begin no character show as one such sign each and stay so; a part of a character is the last one
+        # alone. In a run of byte tokens all are signs while its last character is not complete.
+        return len(text.rstrip(REPLACEMENT)) if self.byte_fallback else len(text) - 1
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for, a part of a character included; a special token's name."""
@@ -153,11 +191,7 @@ class Detokenizer:
     def _more(self, token_ids: Sequence[int]) -> str:
         self._window.extend(token_ids)
         text = self._text.decode(self._window)
-        certain = len(text)
-        if text.endswith(REPLACEMENT):
-            # Bytes that begin no character show as one such sign each and stay so; a part of a character is the last one
-            # alone. In a run of byte tokens all are signs while its last character is not complete.
-            certain = len(text.rstrip(REPLACEMENT)) if self._text.byte_fallback else len(text) - 1
+        certain = self._text.settled_length(text)
         new = text[self._given : certain]
         self._given = max(self._given, certain)
         if self._given == len(text) and len(self._window) > WINDOW_TOKENS:

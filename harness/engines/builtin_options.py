@@ -128,7 +128,9 @@ def explain(error: ValidationError, owner: str, names: Sequence[str]) -> list[tu
     for item in error.errors():
         key = str(item["loc"][0]) if item["loc"] else ""
         # pydantic adds the name of a union's member to the place; it is no key of the file
-        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "float", "literal[")))
+        where = ".".join(
+            str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "float", "literal[", "[key]"))
+        )
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden" and len(item["loc"]) > 1:
             found.append((key, f"unknown key {where!r}; remove it"))

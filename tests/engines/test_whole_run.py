@@ -80,6 +80,9 @@ async def test_a_killed_server_is_started_again_and_its_cell_run_again(tmp_path:
     assert len(first) == 4
     assert {r.error_kind for r in first} <= {None, "engine_dead", "not_sent", "disconnect", "connect"}
     analysis = analyse(folder)
+    assert [(item.code, item.arm) for item in analysis.findings if item.code == "engine_died"] == [
+        ("engine_died", "drafted")
+    ]
     done = analysis.cells.filter(analysis.cells["arm"] == "drafted").row(0, named=True)
     assert (done["n_steps"], done["n_steps_failed"], done["counters_match"]) == (4, 0, True)
     assert analysis.lossless["n_identical"].to_list() == analysis.lossless["n_steps"].to_list() == [4]

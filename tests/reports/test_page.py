@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -11,10 +12,13 @@ import pytest
 
 from harness.analysis import frames
 from harness.analysis.frames import RunAnalysis
+from harness.analysis.run import analyse
 from harness.columns import COLUMNS
+from harness.records import ENGINE_DIED
 from reports.page import Section, render, sections
 from reports.trust import errors, not_measured, rerun, settings, started, tables
 from reports.wording import LANGUAGES, wording
+from tests.builders import cell, cell_key, run_folder, step
 from tests.reports import sample
 
 RUNS = {make.__name__: make for make in (sample.small, sample.with_failures, sample.one_cell, sample.empty)}
@@ -249,3 +253,20 @@ def test_cells_and_rounds_are_explained(pages: dict[tuple[str, str], str]) -> No
     """Words that the definitions use and that are no columns."""
     assert "the unit of measurement" in pages["small", "en"]
     assert "측정의 단위" in pages["small", "ko"]
+
+
+@pytest.mark.parametrize(
+    ("lang", "died", "none_failed"),
+    [
+        ("en", "The engine ended 1 time(s) in 1 cell(s)", "No step failed in the attempts that count."),
+        ("ko", "1번 죽었다", "집계한 시도에서 실패한 단계가 없다."),
+    ],
+)
+def test_a_cell_that_was_run_again_is_told(tmp_path: Path, lang: str, died: str, none_failed: str) -> None:
+    """The failed steps of a first attempt are left out; the page says that there was one, and of which attempts it speaks."""
+    first = step(cell_key(), end=100, error_kind="engine_dead")
+    ended = [cell(cell_key(), "failed", error_message=ENGINE_DIED), cell(cell_key(), attempt=2)]
+    run = run_folder(tmp_path, [first, step(cell_key(), attempt=2)], ended)
+    page = render(analyse(run), lang)
+    assert died in page
+    assert none_failed in page

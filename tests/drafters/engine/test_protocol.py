@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -73,6 +74,27 @@ def test_a_bad_value_is_refused_by_the_name_of_its_field(field: str, value: Any)
     if field not in ("top_logprobs",):
         assert error["param"] == field
     assert field in error["message"] or field == "messages"
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "shown"),
+    [
+        ("seed", 2**70, "about 1.18e+21 (beyond 64 bits)"),
+        ("n", 2**70, "about 1.18e+21 (beyond 64 bits)"),
+        ("max_tokens", -(2**70), "about -1.18e+21 (beyond 64 bits)"),
+        ("n", 2**64 - 1, "18446744073709551615"),
+        ("top_k", -(2**63), "-9223372036854775808"),
+        ("max_tokens", 1e3, "1000.0"),
+    ],
+)
+def test_an_integer_beyond_64_bits_is_not_shown_as_if_a_fraction_had_been_given(
+    field: str, given: float, shown: str
+) -> None:
+    """Its digits are lost when the body is decoded, and the message says so; others are shown as they are."""
+    with pytest.raises(ApiError) as caught:
+        parse(ChatRequest, loads(json.dumps({"model": "m", "messages": HELLO, field: given}).encode()))
+    assert f"{field} is {shown}" in caught.value.message
+    assert caught.value.param == field
 
 
 def test_an_unknown_field_is_named_with_the_one_that_was_meant() -> None:

@@ -103,6 +103,40 @@ def test_a_stop_string_is_found_where_the_whole_text_first_shows_it(
     assert (sequence.finish_reason == "stop") == bool(ends)
 
 
+def settled(token_ids: Sequence[int]) -> str:
+    """`lossy`, but a part of a character at the end is left out."""
+    return lossy(token_ids).removesuffix("\ufffd")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from([*["a", "é", "漢", "😀", 300, 302] * 5, 255, 301]), min_size=1, max_size=80),
+    st.sampled_from(["\ufffd", "\ufffd\ufffd", "\ufffda", "\ufffd漢", "a\ufffd"]),
+    st.integers(1, 7),
+)
+def test_a_broken_character_is_found_where_one_was_said_and_nowhere_else(
+    said: list[str | int], stop: str, size: int
+) -> None:
+    """Not in a character that is only half there, and not where the search begins within one: as if all that was said
+    were decoded after each token."""
+    tokens = [t for each in said for t in ([each] if isinstance(each, int) else each.encode())]
+    ends = [number for number in range(1, len(tokens) + 1) if stop in settled(tokens[:number])]
+    sequence = RunningSequence(0, Request((23,), 1000, stop=(stop,)), 1001, settled)
+    for start in range(0, len(tokens), size):
+        if sequence.status is not Status.FINISHED:
+            sequence.extend(tokens[start : start + size])
+    assert sequence.num_output_tokens == (ends[0] if ends else len(tokens))
+
+
+def test_the_sign_for_a_broken_character_does_not_end_a_text_of_whole_ones() -> None:
+    """One of one byte and two hundred of three, a byte a token; a byte that begins none ends it, once it is certain."""
+    sequence = RunningSequence(0, Request((23,), 1000, stop=("\ufffd",)), 1001, settled)
+    assert sequence.extend([*("a" + "漢" * 200).encode()]) == 601
+    assert sequence.status is not Status.FINISHED
+    assert sequence.extend([255, 97, 97]) == 2
+    assert sequence.matched_stop == "\ufffd"
+
+
 def test_a_long_run_of_bytes_hides_no_stop_string() -> None:
     """Sixty characters of three bytes each, then the stop string: cut within a character, none of them could be read."""
     sequence = RunningSequence(0, Request((23,), 1000, stop=("a",)), 1001, strict)

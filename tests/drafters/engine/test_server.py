@@ -128,6 +128,15 @@ def test_a_stop_string_and_what_follows_it_are_never_shown(song: Served) -> None
         assert whole["usage"]["completion_tokens"] == 18
 
 
+def test_the_sign_for_a_broken_character_does_not_stop_a_text_of_whole_ones(song: Served) -> None:
+    """Each token is a third of a letter, and no letter stays broken."""
+    for drafter in (None, "lookup"):
+        asked = {"model": "song", "messages": HELLO, "temperature": 0, "max_tokens": 66, "drafter": drafter}
+        answer = song.post("/v1/chat/completions", {**asked, "stop": ["\ufffd"]})["choices"][0]
+        assert answer["message"]["content"] == (SONG * 6)[:22]
+        assert answer["finish_reason"] == "length"
+
+
 def test_without_a_limit_the_answer_fills_the_context(song: Served) -> None:
     """256 tokens of context, prompt included."""
     usage = song.post("/v1/completions", {"model": "song", "prompt": "abcdef", "temperature": 0})["usage"]

@@ -135,6 +135,18 @@ def test_a_body_without_a_told_length_is_cut_where_it_becomes_too_large(babble: 
     assert answer.status_code == 413
 
 
+def test_headers_above_64_kibibytes_are_refused_and_harm_nobody(babble: Served) -> None:
+    """One header that does not end while eight megabytes of it are sent; a header of 60,000 bytes is none of these."""
+    with socket.create_connection(babble.address, timeout=20) as one:
+        one.sendall(b"GET /health HTTP/1.1\r\nX: ")
+        for _ in range(8):
+            one.sendall(b"a" * 1_048_576)
+        answer = one.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "headers_too_large"
+    assert httpx.get(babble.url + "/health", headers={"X": "a" * 60_000}, trust_env=False).json()["status"] == "ok"
+
+
 def test_bad_input_harms_nobody_who_is_being_served(babble: Served) -> None:
     """An answer in progress is the same with all that rubbish beside it."""
     asked = {"model": "babble", "prompt": "The quick", "temperature": 0, "max_tokens": 1500, "ignore_eos": True}
@@ -283,7 +295,8 @@ def test_the_server_ends_when_its_parent_has_died(babble_folder: Path) -> None:
     [
         ("{", "JSON"),
         ('{"model": "/nowhere"}', "config.json"),
-        ('{"model": "/nowhere", "threads": 0}', "threads"),
+        ('{"model": "/nowhere", "threads": 0}', "threads is 0: "),
+        ('{"model": "/nowhere", "drafters": {"a/b": {"spec": {"method": "ngram"}}}}', "drafters.a/b is 'a/b': "),
         ('{"model": "/nowhere", "default_drafter": "x"}', "default_drafter"),
         ('{"model": "BABBLE", "device": "nonsense"}', "device 'nonsense' cannot be used"),
         ('{"model": "BABBLE", "device": "cuda:99"}', "device 'cuda:99' cannot be used"),

@@ -87,6 +87,18 @@ def test_byte_fallback_tokens_read_the_same_in_any_pieces() -> None:
     assert "".join(detokenizer.feed([token]) for token in ids) == text.decode(ids)
 
 
+def test_a_text_is_settled_but_for_a_part_of_a_character_at_its_end() -> None:
+    """A byte that begins no character is settled when something follows it; in a run of byte tokens no sign is before the
+    run has ended."""
+    one, two, three = BYTES.encode("가")
+    assert [BYTES.settled(ids) for ids in ([one], [one, two], [one, two, three])] == ["", "", "가"]
+    assert [BYTES.settled(ids) for ids in ([two], [two, two], [two, one, two])] == ["", "\ufffd", "\ufffd"]
+    text = fallback()
+    one, two, three = byte_tokens(text, "가")
+    assert [text.settled(ids) for ids in ([one, two], [two, two], [two, two, 1])] == ["", "", "\ufffd\ufffd hello"]
+    assert text.settled([one, two, three]) == "가"
+
+
 def test_special_tokens_are_no_text_but_are_read_as_such() -> None:
     """The end-of-turn token is one token, and decodes to nothing."""
     ids = BYTES.encode("a<|im_end|>b")
@@ -138,6 +150,20 @@ def test_the_template_gets_messages_and_tools() -> None:
     assert prompt.endswith("<|im_start|>user\n서울?<|im_end|><|im_start|>assistant\n")
 
 
+def test_tools_that_the_template_leaves_out_are_a_prompt_error() -> None:
+    """A template of messages alone, and one that shows tools to a system; without tools both are content."""
+    tool = {"type": "function", "function": {"name": "f"}}
+    plain = "{%- for message in messages %}{{ message.content }}{%- endfor %}"
+    sometimes = "{%- if messages[0].role == 'system' %}{{ tools | tojson }}{%- endif %}" + plain
+    for template in (plain, sometimes):
+        text = Text(fast(tokenizer(0), chat_template=template))
+        assert text.chat([{"role": "user", "content": "x"}], []) == "x"
+        with pytest.raises(PromptError, match="no place for tools") as caught:
+            text.chat([{"role": "user", "content": "x"}], [tool])
+        assert caught.value.param == "tools"
+    assert "function" in text.chat([{"role": "system", "content": "x"}], [tool])
+
+
 def test_what_breaks_the_template_is_a_prompt_error() -> None:
     """Its own refusal, garbage for a tool, and a content of the wrong type."""
     with pytest.raises(PromptError, match="no functions"):
@@ -153,8 +179,9 @@ def test_what_breaks_the_template_is_a_prompt_error() -> None:
 
 def test_a_text_far_beyond_the_context_is_refused_unread() -> None:
     """Ten tokens allowed, a million letters given."""
-    with pytest.raises(PromptError, match="1000000 characters"):
+    with pytest.raises(PromptError, match="1000000 characters") as caught:
         MERGED.encode("a" * 1_000_000, most=10)
+    assert caught.value.code == "context_length_exceeded"
     assert len(BYTES.encode("a" * 40, most=10)) == 40
 
 
