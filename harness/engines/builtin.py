@@ -89,9 +89,9 @@ class BuiltinEngine:
                 require_packages()
                 self._model = await asyncio.to_thread(resolve_folder, self._spec.model, progress=self._progress)
                 await self._launch()
-            elif not await self._control.healthy():
+            elif not await self._control.calls.healthy():
                 raise EngineUnreachable(
-                    f"no healthy builtin server at {self._control.base_url}; start it with 'harness serve', or correct base_url"
+                    f"no healthy builtin server at {self._control.calls.base_url}; start it with 'harness serve', or correct base_url"
                 )
             self._served_name = await self._control.served_name()
             self._info = await self._control.info()
@@ -114,7 +114,7 @@ class BuiltinEngine:
         """
         if self._process is None:
             raise EngineUnreachable(
-                f"the builtin server at {self._control.base_url} is gone and was not started here; start it again and resume the run"
+                f"the builtin server at {self._control.calls.base_url} is gone and was not started here; start it again and resume the run"
             )
         await self._process.stop()
         await self._launch()
@@ -124,12 +124,12 @@ class BuiltinEngine:
         drafter = None if self._arms[arm].method == "none" else arm
         # rounds for the baseline too: arms must differ in the drafter alone, in the work of server and client as well
         return Endpoint(
-            self._control.base_url, self._served_name, extra_body={"drafter": drafter, "return_rounds": True}
+            self._control.calls.base_url, self._served_name, extra_body={"drafter": drafter, "return_rounds": True}
         )
 
     def reader(self, arm: str) -> BuiltinReader:
         """Return a fresh reader for one response."""
-        return BuiltinReader(same_clock=self._process is not None or _is_loopback(self._control.base_url))
+        return BuiltinReader(same_clock=self._process is not None or _is_loopback(self._control.calls.base_url))
 
     def carries_state(self, arm: str) -> bool:
         """Return ``False``: what the server learns of costs and acceptance, a call makes it forget; none need be fresh."""
@@ -221,11 +221,11 @@ class BuiltinEngine:
 
         async def listening() -> bool:
             lines = process.log_since_start().splitlines()
-            self._control.base_url = next(
+            self._control.calls.base_url = next(
                 (line.removeprefix(LISTENING).strip() for line in lines if line.startswith(LISTENING)), ""
             )
-            if self._control.base_url:
-                return await self._control.healthy()
+            if self._control.calls.base_url:
+                return await self._control.calls.healthy()
             stages = [line.strip() for line in lines if line.strip() and "%|" not in line]  # without bars of libraries
             if stages:
                 self._report(f"start: {stages[-1][:70]}", 0.5)
@@ -241,7 +241,7 @@ class BuiltinEngine:
     def _check(self) -> None:
         """Raise :class:`EngineRefused` unless the server has the arms' drafters and the room that the run needs."""
         config = self._info.get("config")
-        where = f"the builtin server at {self._control.base_url}"
+        where = f"the builtin server at {self._control.calls.base_url}"
         if not isinstance(config, dict):
             raise EngineRefused(
                 f"{where} does not tell its configuration at /server_info; start it with 'harness serve'"

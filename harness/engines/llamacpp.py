@@ -110,7 +110,7 @@ class LlamaCppEngine:
         server = self._servers[arm]
         if server.process is None:
             raise EngineUnreachable(
-                f"the server of arm {arm!r} at {server.control.base_url} is gone and was not started here; "
+                f"the server of arm {arm!r} at {server.control.calls.base_url} is gone and was not started here; "
                 "start it again and resume the run"
             )
         await server.process.stop()
@@ -127,7 +127,7 @@ class LlamaCppEngine:
         # timings for the baseline too: arms must differ in the drafter alone, in the work of server and client as well
         extra: dict[str, Any] = {"cache_prompt": True, "samplers": ["temperature", "top_p"], "timings_per_token": True}
         return Endpoint(
-            server.control.base_url, str(server.props.get("model_alias") or self._spec.model), extra_body=extra
+            server.control.calls.base_url, str(server.props.get("model_alias") or self._spec.model), extra_body=extra
         )
 
     def reader(self, arm: str) -> LlamaCppReader:
@@ -218,7 +218,7 @@ class LlamaCppEngine:
             "draft_model": None if draft is None else _describe_model(draft),
             "n_slots": server.props.get("total_slots"),
             "context_tokens": _context(server.props),
-            "base_url": server.control.base_url if server.process is None else None,
+            "base_url": server.control.calls.base_url if server.process is None else None,
         }
 
     def _resolve_models(self) -> None:
@@ -250,9 +250,9 @@ class LlamaCppEngine:
     async def _bring_up(self, server: _Server) -> None:
         if not self._attached:
             await self._launch(server)
-        elif not await server.control.healthy():
+        elif not await server.control.calls.healthy():
             raise EngineUnreachable(
-                f"no healthy llama-server at {server.control.base_url} for arm {server.arm.name!r}; start it with "
+                f"no healthy llama-server at {server.control.calls.base_url} for arm {server.arm.name!r}; start it with "
                 "--metrics --slots, or correct base_url"
             )
         server.props = await server.control.props()
@@ -265,7 +265,7 @@ class LlamaCppEngine:
             and server.drafter not in (wanted, DRAFTS_SOMEHOW[wanted != "none"])
         ):
             raise EngineRefused(
-                f"arm {server.arm.name!r} is method {server.arm.method!r}, but the server at {server.control.base_url} drafts with "
+                f"arm {server.arm.name!r} is method {server.arm.method!r}, but the server at {server.control.calls.base_url} drafts with "
                 f"{server.drafter!r}; start it with --spec-type {wanted}, or correct the arm"
             )
         self._check_size(server)
@@ -303,10 +303,10 @@ class LlamaCppEngine:
         async def listening() -> bool:
             lines = process.log_since_start().splitlines()
             server.system = next((line.removeprefix(SYSTEM) for line in lines if line.startswith(SYSTEM)), None)
-            server.control.base_url = next(
+            server.control.calls.base_url = next(
                 (line.removeprefix(LISTENING) for line in lines if line.startswith(LISTENING)), ""
             )
-            return bool(server.control.base_url) and await server.control.healthy()
+            return bool(server.control.calls.base_url) and await server.control.calls.healthy()
 
         await process.wait_until(listening, self._spec.start_timeout_s)
 
