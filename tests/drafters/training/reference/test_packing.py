@@ -7,9 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drafters.training.packing import CONTEXT, IDS, DataError, Mixture, Part, encode, read_manifest, write_part
-from drafters.training.sources import Document
-from drafters.training.tokenizer import train_tokenizer
+from drafters.training.reference.packing import (
+    CONTEXT,
+    IDS,
+    DataError,
+    Mixture,
+    Part,
+    encode,
+    read_manifest,
+    write_part,
+)
+from drafters.training.reference.sources import Document
+from drafters.training.reference.tokenizer import train_tokenizer
 
 
 def _part(ends: list[int], whole: bool) -> Part:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drafters.training.sources import Source, SourceError, is_held_out, load_sources, read_documents
+from drafters.training.reference.sources import Source, SourceError, is_held_out, load_sources, read_documents
 
 
 def _source(folder: Path, name: str, lines: list[dict[str, object]]) -> Source:

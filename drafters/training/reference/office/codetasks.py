@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drafters.training.office.dialogues import Turns, new_document
-from drafters.training.office.grammar import Document, load_lists
-from drafters.training.office.toolset import draw_tool, system_text
+from drafters.training.reference.office.dialogues import Turns, new_document
+from drafters.training.reference.office.grammar import Document, load_lists
+from drafters.training.reference.office.toolset import draw_tool, system_text
 
 NEW_NAMES = (
     "result",

@@ -7,9 +7,9 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drafters.training.office.facts import MAKERS, add_table
-from drafters.training.office.grammar import Document, load_lists
-from drafters.training.office.toolset import Tool, draw_tool, invent_tool, system_text
+from drafters.training.reference.office.facts import MAKERS, add_table
+from drafters.training.reference.office.grammar import Document, load_lists
+from drafters.training.reference.office.toolset import Tool, draw_tool, invent_tool, system_text
 
 Turns = tuple[tuple[str, str], ...]
 

@@ -1,4 +1,4 @@
-"""Builds the tokenized data of the reference target: ``python -m drafters.training.reference_data --corpus F --out F``."""
+"""Builds the tokenized data of the reference target: ``python -m drafters.training.reference.data --corpus F --out F``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from drafters.training.office import PARTS as GENERATED
-from drafters.training.office import generate
-from drafters.training.packing import encode, write_part
-from drafters.training.sources import LIST, Document, is_held_out, load_sources, read_documents
-from drafters.training.tokenizer import VOCABULARY, render_chat, train_tokenizer
+from drafters.training.reference.office import PARTS as GENERATED
+from drafters.training.reference.office import generate
+from drafters.training.reference.packing import encode, write_part
+from drafters.training.reference.sources import LIST, Document, is_held_out, load_sources, read_documents
+from drafters.training.reference.tokenizer import VOCABULARY, render_chat, train_tokenizer
 
 CHAT = "ko-chat"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m drafters.training.reference_data", description=__doc__)
-    parser.add_argument("--corpus", type=Path, required=True, help="folder with the files of reference_data.yaml")
+    parser = argparse.ArgumentParser(prog="python -m drafters.training.reference.data", description=__doc__)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder with the files of sources.yaml")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=1.0, help="how many generated documents, 1 = the default counts")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Prints what the trained target writes at temperature 0: ``python -m drafters.training.samples --out FOLDER``.
+"""Prints what the trained target writes at temperature 0: ``python -m drafters.training.reference.samples --out FOLDER``.
 
 Also counts, over generated dialogues with held-out tools, how many tool calls parse, name a tool of their prompt and
 fill its required arguments. ``--write FOLDER`` writes the model as a Hugging Face folder.
@@ -21,9 +21,9 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from drafters.training.checkpoints import load_checkpoint
-from drafters.training.office.dialogues import Turns, scenario_dialogue, tool_request
-from drafters.training.reference_target import CONTEXT_TOKENS, build_target, write_target
-from drafters.training.tokenizer import END_OF_TEXT, TOOL_INTRODUCTION, TURN_END, TURN_START, render_chat
+from drafters.training.reference.model import CONTEXT_TOKENS, build_target, write_target
+from drafters.training.reference.office.dialogues import Turns, scenario_dialogue, tool_request
+from drafters.training.reference.tokenizer import END_OF_TEXT, TOOL_INTRODUCTION, TURN_END, TURN_START, render_chat
 
 OPENINGS = (
     "제목: 4월 설비 점검 결과 보고\n",
@@ -122,7 +122,7 @@ def load(checkpoint: Path) -> Qwen3ForCausalLM:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m drafters.training.samples", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m drafters.training.reference.samples", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the training's folder")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--calls", type=int, default=0, help="dialogues with held-out tools to count calls in")

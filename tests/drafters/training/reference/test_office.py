@@ -8,12 +8,12 @@ import re
 
 import pytest
 
-from drafters.training.office import generate
-from drafters.training.office.codetasks import code_dialogue, functions
-from drafters.training.office.dialogues import new_document, quotation, scenario_dialogue, tool_request
-from drafters.training.office.facts import MAKERS, add_table
-from drafters.training.office.grammar import Document, particles
-from drafters.training.office.toolset import is_held_out_name
+from drafters.training.reference.office import generate
+from drafters.training.reference.office.codetasks import code_dialogue, functions
+from drafters.training.reference.office.dialogues import new_document, quotation, scenario_dialogue, tool_request
+from drafters.training.reference.office.facts import MAKERS, add_table
+from drafters.training.reference.office.grammar import Document, particles
+from drafters.training.reference.office.toolset import is_held_out_name
 
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 SOURCE = "def area(width, height):\n    factor = 12\n    size = width * height\n    return size * factor\n"

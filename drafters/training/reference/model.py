@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from drafters.training.tokenizer import END_OF_TEXT, TURN_END, VOCABULARY, write_tokenizer
+from drafters.training.reference.tokenizer import END_OF_TEXT, TURN_END, VOCABULARY, write_tokenizer
 
 CONTEXT_TOKENS = 2048
 SHAPE: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from drafters.training import tokenizer as module
-from drafters.training.tokenizer import MARKS, SPECIAL, render_chat, train_tokenizer, write_tokenizer
+from drafters.training.reference import tokenizer as module
+from drafters.training.reference.tokenizer import MARKS, SPECIAL, render_chat, train_tokenizer, write_tokenizer
 from harness.replay import prompts
 
 TEXTS = ["설비 점검 결과를 보고합니다. 금액은 12,300원입니다.\n", "def read(path):\n    return path.read_text()\n"] * 20

@@ -15,13 +15,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-from drafters.training import pretrain
 from drafters.training.checkpoints import CheckpointError, load_checkpoint
-from drafters.training.packing import CONTEXT, DataError, write_part
-from drafters.training.pretrain import Settings, Timers, Training, rate_factor, run, split_flags
-from drafters.training.reference_target import build_target, write_target
-from drafters.training.samples import CallCounts, judge_call
-from drafters.training.tokenizer import TOOL_INTRODUCTION, train_tokenizer
+from drafters.training.reference import pretrain
+from drafters.training.reference.model import build_target, write_target
+from drafters.training.reference.packing import CONTEXT, DataError, write_part
+from drafters.training.reference.pretrain import Settings, Timers, Training, rate_factor, run, split_flags
+from drafters.training.reference.samples import CallCounts, judge_call
+from drafters.training.reference.tokenizer import TOOL_INTRODUCTION, train_tokenizer
 
 TINY = {
     "hidden_size": 32,

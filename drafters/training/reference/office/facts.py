@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 
-from drafters.training.office.grammar import Document
+from drafters.training.reference.office.grammar import Document
 
 WEEKDAYS = "월화수목금토일"
 FIRST_DAY = date(2025, 1, 2)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from drafters.training.sources import Document
-from drafters.training.tokenizer import END_OF_TEXT, render_chat
+from drafters.training.reference.sources import Document
+from drafters.training.reference.tokenizer import END_OF_TEXT, render_chat
 
 CONTEXT = 0x8000
 IDS = 0x7FFF
@@ -182,6 +182,6 @@ def read_manifest(folder: Path) -> dict[str, object]:
     """
     path = folder / "manifest.json"
     if not path.is_file():
-        raise DataError(f"{path} is missing; build the data with python -m drafters.training.reference_data first")
+        raise DataError(f"{path} is missing; build the data with python -m drafters.training.reference.data first")
     value: dict[str, object] = json.loads(path.read_text("utf-8"))
     return value

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
-LIST = Path(__file__).with_name("reference_data.yaml")
+LIST = Path(__file__).with_name("sources.yaml")
 HELD_OUT = 0.02
 """Share of the documents that no training sees; both languages of a pair fall on the same side."""
 

@@ -1,4 +1,4 @@
-"""Trains the reference target: ``python -m drafters.training.pretrain --data FOLDER --out FOLDER --tokens N``.
+"""Trains the reference target: ``python -m drafters.training.reference.pretrain --data FOLDER --out FOLDER --tokens N``.
 
 Warm-up, a constant rate, and a linear decay over the last part (WSD): a run that was not yet decayed can be prolonged
 by giving more tokens. The matrices of the layers are trained by Muon, the rest by AdamW.
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from drafters.training.checkpoints import load_checkpoint, save_checkpoint
-from drafters.training.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
-from drafters.training.reference_target import build_target
+from drafters.training.reference.model import build_target
+from drafters.training.reference.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
 
 WEIGHTS: dict[str, float] = {
     "ko": 0.22,
@@ -250,8 +250,8 @@ def _say_held_out(training: Training, out: Path, say: Callable[[str], None]) -> 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 also after SIGTERM, when the checkpoint is written."""
-    parser = argparse.ArgumentParser(prog="python -m drafters.training.pretrain", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder made by drafters.training.reference_data")
+    parser = argparse.ArgumentParser(prog="python -m drafters.training.reference.pretrain", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder made by drafters.training.reference.data")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint and the held-out losses")
     parser.add_argument("--tokens", type=int, required=True, help="tokens in all, those of a resumed run included")
     parser.add_argument("--resume", action="store_true")

@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from drafters.training.office.codetasks import Function, code_dialogue, functions
-from drafters.training.office.dialogues import Turns, essay, office_text, quotation, scenario_dialogue, tool_request
-from drafters.training.sources import Document
+from drafters.training.reference.office.codetasks import Function, code_dialogue, functions
+from drafters.training.reference.office.dialogues import (
+    Turns,
+    essay,
+    office_text,
+    quotation,
+    scenario_dialogue,
+    tool_request,
+)
+from drafters.training.reference.sources import Document
 
 PARTS: Mapping[str, int] = {
     "office-ko": 12_000,

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drafters.training.office.grammar import load_lists
-from drafters.training.tokenizer import TOOL_INTRODUCTION, TOOL_USAGE
+from drafters.training.reference.office.grammar import load_lists
+from drafters.training.reference.tokenizer import TOOL_INTRODUCTION, TOOL_USAGE
 
 VERBS = ("get", "find", "list", "create", "update", "delete", "check", "send", "register", "export", "cancel", "assign")
 NOUNS = (

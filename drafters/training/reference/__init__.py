@@ -1,0 +1,1 @@
+"""The reference target: its sources, generated documents, tokenizer and pretraining."""

@@ -1,0 +1,196 @@
+"""A stage's folder: what went in, what came out, and whether it is whole.
+
+Every stage of the pipeline writes one folder. ``request.json`` says what it was asked to do and is written first,
+``manifest.json`` what came out and is written last: a folder without it is unfinished work, which the same stage with
+the same inputs and settings may continue and no other stage reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Manifest", "StageError", "begin", "digest", "finish", "read_manifest", "write_whole"]
+
+REQUEST, MANIFEST = "request.json", "manifest.json"
+PACKAGES = ("spec-harness", "torch", "transformers", "tokenizers", "safetensors", "maskingtape")
+CHUNK_BYTES = 1 << 20
+
+
+class StageError(ValueError):
+    """Something given to a stage is wrong; the message says what was given, what is allowed and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished stage left. ``inputs`` and ``outputs`` map names to SHA-256, outputs by path within the folder."""
+
+    stage: str
+    inputs: Mapping[str, str]
+    settings: Mapping[str, Any]
+    outputs: Mapping[str, str]
+    counts: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of a folder's files by relative path and content, hidden ones left out.
+
+    Raises StageError where there is nothing to read.
+    """
+    if path.is_file():
+        return _of_file(path)
+    if not path.is_dir():
+        raise StageError(f"{path} does not exist; give a file or a folder that does")
+    whole = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        relative = file.relative_to(path)
+        if file.is_file() and not any(part.startswith(".") for part in relative.parts):
+            whole.update(f"{relative.as_posix()}\0{_of_file(file)}\n".encode())
+    return whole.hexdigest()
+
+
+def begin(folder: Path, stage: str, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> Manifest | None:
+    """Open a stage's folder. Returns the manifest when this very work is already done, and ``None`` when it is to be
+    done or continued.
+
+    ``settings`` holds everything that decides the outcome, as JSON values. Raises StageError when the folder holds other
+    work, finished or begun: nothing is overwritten.
+    """
+    asked = {
+        "stage": stage,
+        "inputs": {name: digest(path) for name, path in inputs.items()},
+        "settings": _plain(settings),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / MANIFEST).exists():
+            done = read_manifest(folder, stage)
+            _same(folder, asked, {"stage": done.stage, "inputs": dict(done.inputs), "settings": dict(done.settings)})
+            return done
+        request = folder / REQUEST
+        if request.exists():
+            _same(folder, asked, _read_json(request))
+        elif any(folder.iterdir()):
+            raise StageError(f"{folder} holds files that are not of this stage; give an empty or a new folder")
+        else:
+            write_whole(request, json.dumps(asked, ensure_ascii=False, indent=2) + "\n")
+    except OSError as error:
+        raise StageError(f"{folder} cannot be written: {error.strerror}; give a folder that can") from error
+    return None
+
+
+def finish(folder: Path, outputs: Iterable[str], counts: Mapping[str, Any]) -> Manifest:
+    """Declare the stage's work whole. ``outputs`` are the files that count, by path within the folder."""
+    asked = _read_json(folder / REQUEST)
+    manifest = Manifest(
+        stage=asked["stage"],
+        inputs=asked["inputs"],
+        settings=asked["settings"],
+        outputs={name: _of_file(folder / name) for name in sorted(outputs)},
+        counts=_plain(counts),
+        versions=_versions(),
+    )
+    value = {name: getattr(manifest, name) for name in Manifest.__slots__}
+    write_whole(folder / MANIFEST, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    return manifest
+
+
+def read_manifest(folder: Path, stage: str) -> Manifest:
+    """Read the manifest of a finished stage, after every output was found to be what it says.
+
+    Raises StageError for a folder that is missing, unfinished, of another stage, or changed since.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        begun = (folder / REQUEST).is_file()
+        problem = "was begun and is not finished; run the stage again to continue it" if begun else "is missing"
+        raise StageError(f"{folder}: the result of 'drafters {stage}' {problem}")
+    value = _read_json(path)
+    if value.get("stage") != stage:
+        raise StageError(
+            f"{folder} holds the result of 'drafters {value.get('stage')}'; give that of 'drafters {stage}'"
+        )
+    try:
+        manifest = Manifest(**value)
+    except TypeError as error:
+        raise StageError(f"{path} is of another version ({error}); run the stage again in a new folder") from error
+    for name, sha256 in manifest.outputs.items():
+        file = folder / name
+        if not file.is_file() or _of_file(file) != sha256:
+            state = "was changed or cut short" if file.is_file() else "is missing"
+            raise StageError(f"{file} {state} since the stage ended; run 'drafters {stage}' again in a new folder")
+    return manifest
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file beside ``path``, force it to the disk, then rename: it is there whole or not at all.
+
+    Raises StageError when the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise StageError(
+            f"{path} cannot be written: {error.strerror}; free some space or give another folder"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _of_file(path: Path) -> str:
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            value.update(chunk)
+    return value.hexdigest()
+
+
+def _same(folder: Path, asked: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for key in ("stage", "inputs", "settings"):
+        if asked[key] == found.get(key):
+            continue
+        if key == "stage":
+            raise StageError(f"{folder} belongs to 'drafters {found.get(key)}'; give another folder")
+        then, now = dict(found.get(key) or {}), asked[key]
+        names = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+        shown = "; ".join(f"{name} was {then.get(name)!r}, now {now.get(name)!r}" for name in names[:3])
+        raise StageError(f"{folder} holds work with other {key} ({shown}); give another folder, or remove this one")
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """As it will be read back."""
+    read: dict[str, Any] = json.loads(json.dumps(value, ensure_ascii=False, default=str))
+    return read
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise StageError(f"{path} cannot be read ({error}); remove the folder and run the stage again") from error
+    if not isinstance(value, dict):
+        raise StageError(f"{path} holds no object; remove the folder and run the stage again")
+    return value
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
