@@ -34,7 +34,7 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --editable '.[llamacpp,builtin,dev]'
+	$(INSTALL) --editable '.[llamacpp,builtin,pii,dev]'
 	touch $@ $(VENV)/run.stamp
 
 $(BIN)/python:

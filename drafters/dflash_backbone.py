@@ -23,7 +23,7 @@ from drafters.engine.slots import Slots
 from drafters.layers import Rotary, attend, rms_norm
 from drafters.projections import Projection, project
 
-__all__ = ["Around", "Backbone", "Sublayer"]
+__all__ = ["Around", "Backbone", "Sublayer", "rotary"]
 
 Sublayer = Callable[[Tensor], Tensor]
 Around = Callable[[Tensor, Sublayer], Tensor]
@@ -106,7 +106,7 @@ class Backbone:
         wraps: Sequence[tuple[Around, Around]] = arounds or [(_bare, _bare)] * config.num_layers
         self._layers = [_layer(weights, index, *wrap) for index, wrap in enumerate(wraps)]
         capacity = cache_tokens + self.block_size * (1 + cache_tokens // TOKENS_PER_BLOCK)
-        self._rotary = _rotary(config, capacity, target)
+        self._rotary = rotary(config, capacity, target.dtype, target.device)
         self._slots = Slots(capacity)
         self.cache = KvCache(
             config.num_layers, capacity, config.num_kv_heads, config.head_dim, target.dtype, target.device
@@ -261,8 +261,8 @@ def _layer(weights: Mapping[str, Tensor], index: int, around_attention: Around, 
     )
 
 
-def _rotary(config: DFlashConfig, positions: int, target: Target) -> Rotary:
-    """Angles as transformers computes them for Qwen3, whatever the rope type."""
+def rotary(config: DFlashConfig, positions: int, dtype: torch.dtype, device: torch.device) -> Rotary:
+    """Angles of the first ``positions`` positions as transformers computes them for Qwen3, whatever the rope type."""
     from transformers import Qwen3Config
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
@@ -275,4 +275,4 @@ def _rotary(config: DFlashConfig, positions: int, target: Target) -> Rotary:
         "rope_parameters": dict(config.rope),
     }
     made: Any = Qwen3RotaryEmbedding(Qwen3Config(**fields))
-    return Rotary(made.inv_freq.to(target.device), made.attention_scaling, positions, target.dtype)
+    return Rotary(made.inv_freq.to(device), made.attention_scaling, positions, dtype)

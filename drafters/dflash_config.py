@@ -19,14 +19,15 @@ ARCHITECTURE = "DFlashDraftModel"
 FOREIGN = {"input_embedding_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0}
 
 
-def target_layers(num_layers: int) -> tuple[int, ...]:
-    """Ids of the target layers whose outputs are the context features: ``round(1 + i (n - 4) / 4)`` for i from 0 to 4.
+def target_layers(num_layers: int, count: int = 5) -> tuple[int, ...]:
+    """Ids of the target layers whose outputs are the context features: ``round(1 + i (n - 4) / 4)`` for i from 0 to 4,
+    or as many others (``count``, at least 2) from the same first to the same last.
 
     Id i is the OUTPUT of layer i counted from 0, which is ``hidden_states[i + 1]``. Below eight layers the formula
     repeats itself or leaves the target: ids are then clamped to the layers there are and each is taken once, so a
     target of two layers gives both and one of four only its second.
     """
-    spread = [round(1 + i * (num_layers - 4) / 4) for i in range(5)]
+    spread = [round(1 + i * (num_layers - 4) / (count - 1)) for i in range(count)]
     return tuple(sorted({min(max(layer, 0), num_layers - 1) for layer in spread}))
 
 

@@ -6,12 +6,13 @@ Tokens are taken by rank, without chance, also for requests that sample: a one-h
 whatever the shape of the tree, while the paper's typical acceptance would not be lossless.
 
 Checkpoint: ``medusa_num_heads``, ``medusa_num_layers`` and ``base_model_name_or_path`` in ``config.json``; tensors
-``{i}.{l}.linear.{weight,bias}`` and ``{i}.{L}.weight``, in ``medusa_lm_head.safetensors`` as a rule.
+``{i}.{l}.linear.{weight,bias}`` and ``{i}.{L}.weight``, in ``medusa_lm_head.safetensors`` as a rule. With
+``original_lm_head`` (vLLM's key) the target's own head projects, and no ``{i}.{L}.weight`` is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,10 +21,10 @@ from torch.nn.functional import silu
 
 from drafters.base import Commit, Draft, DraftRequest, Target
 from drafters.checkpoint import Checkpoint, drawn
-from drafters.projections import project
+from drafters.projections import Projection, project
 from drafters.specs import MedusaSpec, SpecError
 
-__all__ = ["FILE_NAME", "Medusa", "TreeBuffers", "tensor_shapes", "tree_buffers", "untrained"]
+__all__ = ["FILE_NAME", "Medusa", "TreeBuffers", "tensor_shapes", "tree_buffers", "untrained", "with_own_head"]
 
 FILE_NAME = "medusa_lm_head.safetensors"
 
@@ -58,14 +59,25 @@ def tree_buffers(paths: Sequence[Sequence[int]]) -> TreeBuffers:
     )
 
 
-def tensor_shapes(heads: int, layers: int, hidden_size: int, vocab_size: int) -> dict[str, tuple[int, ...]]:
+def with_own_head(checkpoint: Checkpoint) -> bool:
+    """Whether each head brings its projection to the vocabulary. Raises SpecError for an answer that is none."""
+    borrowed = checkpoint.config.get("original_lm_head", False)
+    if not isinstance(borrowed, bool):
+        raise SpecError(f"config.json has {borrowed!r} for 'original_lm_head'; allowed: true or false")
+    return not borrowed
+
+
+def tensor_shapes(
+    heads: int, layers: int, hidden_size: int, vocab_size: int, own_head: bool = True
+) -> dict[str, tuple[int, ...]]:
     """Every tensor of a checkpoint."""
     shapes: dict[str, tuple[int, ...]] = {}
     for head in range(heads):
         for layer in range(layers):
             shapes[f"{head}.{layer}.linear.weight"] = (hidden_size, hidden_size)
             shapes[f"{head}.{layer}.linear.bias"] = (hidden_size,)
-        shapes[f"{head}.{layers}.weight"] = (vocab_size, hidden_size)
+        if own_head:
+            shapes[f"{head}.{layers}.weight"] = (vocab_size, hidden_size)
     return shapes
 
 
@@ -92,15 +104,16 @@ class Medusa:
     ) -> None:
         """Raises SpecError for a checkpoint of another target and for a tree deeper than the heads reach."""
         count, layers = checkpoint.number("medusa_num_heads"), checkpoint.number("medusa_num_layers")
-        shapes = tensor_shapes(count, layers, target.hidden_size, target.vocab_size)
+        own = with_own_head(checkpoint)
+        shapes = tensor_shapes(count, layers, target.hidden_size, target.vocab_size, own)
         weights = checkpoint.fitted(shapes, target.dtype, target.device)
-        self._heads = [
+        self._heads: list[tuple[list[Projection], Callable[[Tensor], Tensor]]] = [
             (
                 [
                     project(weights[f"{head}.{layer}.linear.weight"], weights[f"{head}.{layer}.linear.bias"])
                     for layer in range(layers)
                 ],
-                project(weights[f"{head}.{layers}.weight"]),
+                project(weights[f"{head}.{layers}.weight"]) if own else target.head,
             )
             for head in range(count)
         ]

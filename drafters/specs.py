@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "SpecError",
     "SyntheticSpec",
     "parse_spec",
+    "split_spec",
 ]
 
 MAX_NODES = 256
+SPEC_FORM = "NAME=METHOD[,key=value…], for example lookup=prompt_lookup,num_tokens=8,lengths=goodput"
 
 
 class SpecError(ValueError):
@@ -232,6 +235,39 @@ def parse_spec(data: Mapping[str, Any]) -> DrafterSpec:
         return spec.model_validate(dict(data))  # type: ignore[return-value]  # every value of SPECS is in the union
     except ValidationError as error:
         raise SpecError("; ".join(_explain(method, spec, problem) for problem in error.errors())) from error
+
+
+def split_spec(text: str) -> tuple[str, str, dict[str, Any]]:
+    """Split ``NAME=METHOD[,key=value…]`` into name, method and options; values are YAML, so lists and tables can be given.
+
+    Raises SpecError for text of another form; method and options are not checked here.
+    """
+    name, equals, rest = text.partition("=")
+    method, *pairs = _parts(rest)
+    if not equals or not name or not method:
+        raise SpecError(f"{text!r}; give {SPEC_FORM}; methods: {', '.join(SPECS)}")
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise SpecError(f"{text!r}: {pair!r} is no key=value; give {SPEC_FORM}")
+        try:
+            options[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SpecError(f"{text!r}: cannot read the value of {key}: {value!r}; quote it") from error
+    return name, method, options
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas that stand outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def _explain(method: str, spec: type[_Spec], problem: Any) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from harness import compare_command
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
@@ -114,6 +115,12 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(call=_report)
     command.add_argument("folder", type=Path, metavar="RUN", help="a folder that harness run wrote")
     command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default: that of the run)")
+
+    command = commands.add_parser(
+        "compare", help="before and after: two runs, or two arms of one, on the tasks that both did", epilog=EPILOG
+    )
+    command.set_defaults(call=_compare)
+    compare_command.add_arguments(command)
 
     _add_serve(
         commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
@@ -332,6 +339,14 @@ def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     return _write_reports(folder, args.lang or folder.manifest["lang"], console)
 
 
+def _compare(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with LiveBar(console) as bar:
+        bar.update("comparing", 0.0)
+        found = compare_command.compare(args)
+    print(f"{found.text}\n\ncomparison: {found.page}\n{found.verdict}")
+    return 0
+
+
 def _serve(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.engines.builtin_serve import ServeRequest, become_server, configuration
 
@@ -358,7 +373,9 @@ def _models_list(args: argparse.Namespace, argv: list[str], console: Console) ->
     from harness import models
 
     for entry in models.installed():
-        state = f"in the cache: {entry.path}" if entry.path else "not fetched yet"
+        there = "comes with this package" if entry.shipped else "in the cache"
+        missing = "not in this installation" if entry.shipped else "not fetched yet"
+        state = f"{there}: {entry.path}" if entry.path else missing
         print(f"{entry.name}  {entry.licence}  {entry.description}\n  {state}")
     return 0
 

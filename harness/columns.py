@@ -7,48 +7,16 @@ has no unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
 
-Better = Literal["higher", "lower"]
-Pair = tuple[str, str]  # English, Korean
+from harness.column_form import Better, Column
+from harness.column_form import bounds as _bounds
+from harness.column_form import column as _column
+from harness.column_form import percentiles as _percentiles
+from harness.compared_columns import COMPARED
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column; ``header`` and ``definition`` by language (``ko``, ``en``), ``better`` ``None`` where neither is."""
-
-    name: str
-    header: Mapping[str, str]
-    unit: str | None
-    definition: Mapping[str, str]
-    better: Better | None
-
-
-def _column(name: str, header: Pair, unit: str | None, better: Better | None, about: Pair) -> Column:
-    by_language = [MappingProxyType(dict(zip(("en", "ko"), pair, strict=True))) for pair in (header, about)]
-    return Column(name, by_language[0], unit, by_language[1], better)
-
-
-def _percentiles(stem: str, unit: str, header: Pair, about: Pair) -> Iterator[Column]:
-    for p in (50, 90):
-        sentence = (
-            f"{p} % of the {about[0]} are at or below this; empty where there are too few to say.",
-            f"{about[1]}의 {p} %가 이 값 이하이다. 관측이 모자라면 비어 있다.",
-        )
-        yield _column(f"{stem}_p{p}_{unit}", (f"{header[0]} p{p}", f"{header[1]} p{p}"), unit, "lower", sentence)
-
-
-def _bounds(stem: str, header: Pair, unit: str, better: Better | None, beyond: Pair = ("", "")) -> Iterator[Column]:
-    for end, en, ko in (("low", "lower", "하한"), ("high", "upper", "상한")):
-        sentence = (
-            f"The {en} end of the 95 % bootstrap interval over tasks; empty where there is none{beyond[0]}.",
-            f"작업을 다시 뽑는 부트스트랩 95 % 구간의 {ko}. 구할 수 없으면 비어 있다{beyond[1]}.",
-        )
-        yield _column(f"{stem}_{end}", (f"{header[0]}, {en} 95 %", f"{header[1]} 95 % {ko}"), unit, better, sentence)
-
+__all__ = ["COLUMNS", "Better", "Column"]
 
 # fmt: off
 _PLACE = (
@@ -91,6 +59,10 @@ _PLACE = (
     _column("task_id", ("Task", "작업"), None, None, ("Name of the recorded task.", "기록된 작업의 이름.")),
     _column("step_index", ("Step no.", "단계 번호"), None, None, (
         "Position of the model call within its task, from 0.", "작업 안에서 모델 호출의 위치, 0부터.")),
+    _column("genre", ("Genre", "글 종류"), None, None, (
+        "What kind of text the task is about, as its file says (report, mail, essay …); (all) or empty: all.",
+        "작업 파일에 적힌 글의 종류(report, mail, essay …). (all)이거나 비면 전체.",
+    )),
     _column("kind", ("Step kind", "단계 종류"), None, None, (
         "What the step does: plan, tool_call, summarize, write, revise, reply, code_edit, review; (all) or empty: all.",
         "단계가 하는 일: plan, tool_call, summarize, write, revise, reply, code_edit, review. (all)이거나 비면 전체.",
@@ -176,8 +148,8 @@ _COUNTS = (
     )),
     _column("steps", ("Steps", "단계 수"), "steps", None, ("Model calls of the task.", "작업의 모델 호출 수.")),
     _column("n_tasks", ("Task runs", "작업 실행 수"), "tasks", None, (
-        "Counted runs of tasks behind the figure, repeats included; for speed-up and break-even distinct tasks that succeeded in both.",
-        "수치의 근거가 된 작업 실행 수(반복 포함). 속도 향상과 손익분기에서는 두 구성 모두에서 성공한 서로 다른 작업 수.",
+        "Counted runs of tasks behind the figure, repeats included; for speed-up, break-even, drafters and comparisons distinct tasks.",
+        "수치의 근거가 된 작업 실행 수(반복 포함). 속도 향상, 손익분기, 드래프터, 비교에서는 서로 다른 작업 수.",
     )),
     _column("n_tasks_failed", ("Failed tasks", "실패한 작업"), "tasks", "lower", (
         "Counted tasks with at least one failed step.", "실패한 단계가 하나라도 있는 집계 대상 작업 수.")),
@@ -237,6 +209,7 @@ _ACCEPTANCE = (
         "1 + accepted ÷ rounds, ratio of sums: tokens a round yields, the target's bonus token included.",
         "1 + 수락된 토큰 합 ÷ 라운드 합. 라운드 하나가 내는 토큰 수이며 보너스 토큰을 포함한다.",
     )),
+    *_bounds("acceptance_length", ("Acceptance length", "수락 길이"), "tokens/round", "higher"),
     _column("acceptance_length_macro", ("Acceptance length, macro", "수락 길이(매크로)"), "tokens/round", "higher", (
         "Mean of the steps' own acceptance lengths: every step weighs the same, however long.",
         "단계별 수락 길이의 단순 평균. 길이에 상관없이 모든 단계의 무게가 같다.",
@@ -249,6 +222,7 @@ _ACCEPTANCE = (
         "1 + accepted ÷ decode passes, ratio of sums, passes without a draft included.",
         "1 + 수락된 토큰 합 ÷ 디코딩 패스 합. 초안 없는 패스도 센다.",
     )),
+    *_bounds("tokens_per_pass", ("Tokens per pass", "패스당 토큰"), "tokens/pass", "higher"),
     _column("spec_source", ("Source of counts", "계수 출처"), None, None, (
         "Where the counts come from: round, request (the engine tells each), or window (server counters).",
         "계수의 출처: round, request(엔진이 각각 보고), window(서버 계수).",
@@ -276,6 +250,11 @@ _COMPARISON = (
     _column("speed_up_no_wait", ("Speed-up without tools", "속도 향상(도구 제외)"), "x", "higher", (
         "The same with the tool waits taken out of both times.", "양쪽에서 도구 대기를 뺀 속도 향상.")),
     *_bounds("speed_up_no_wait", ("Speed-up without tools", "속도 향상(도구 제외)"), "x", "higher"),
+    _column("step_speed_up", ("Speed-up of steps", "단계 속도 향상"), "x", "higher", (
+        "Step latencies of the baseline ÷ those of the arm, sums over the same steps; tells languages apart that one task mixes.",
+        "같은 단계끼리 짝지은 기준 구성 단계 시간 합 ÷ 이 구성 단계 시간 합. 한 작업에 섞인 언어를 나누어 볼 수 있다.",
+    )),
+    *_bounds("step_speed_up", ("Speed-up of steps", "단계 속도 향상"), "x", "higher"),
     _column("break_even", ("Break-even", "손익분기 동시 작업 수"), "tasks", "higher", (
         "Concurrency at which the paired speed-up of task time crosses 1; empty where it does not in the range.",
         "작업 시간의 속도 향상이 1을 지나는 동시 작업 수. 측정 범위에서 지나지 않으면 비어 있다.",
@@ -295,11 +274,12 @@ _COMPARISON = (
     _column("highest_concurrency", ("Highest concurrency", "최고 동시 작업 수"), "tasks", None, (
         "Highest concurrency that was compared.", "비교한 가장 높은 동시 작업 수.")),
     _column("identical_share", ("Identical outputs", "동일 출력 비율"), "share", "higher", (
-        "Share of steps whose output equals the baseline's exactly, at temperature 0.",
-        "온도 0에서 출력이 기준 구성과 완전히 같은 단계의 비율.",
+        "Share of steps whose output equals the baseline's exactly, at temperature 0; in a comparison that of before.",
+        "온도 0에서 출력이 기준 구성(비교에서는 이전 쪽)과 완전히 같은 단계의 비율.",
     )),
     _column("n_identical", ("Identical steps", "동일한 단계"), "steps", "higher", (
-        "Steps whose output equals the baseline's exactly.", "출력이 기준 구성과 완전히 같은 단계 수.")),
+        "Steps whose output equals the baseline's exactly; in a comparison that of before.",
+        "출력이 기준 구성(비교에서는 이전 쪽)과 완전히 같은 단계 수.")),
     _column("first_difference_token_min", ("First difference, earliest", "첫 차이(가장 이른)"), "tokens", None, (
         "Earliest position (from 1) at which an output differs from the baseline's, in tokens of the two texts tokenised again.",
         "기준 구성과 처음 달라지는 위치(1부터) 중 가장 이른 것. 두 글을 다시 토큰으로 나누어 센다.",
@@ -384,5 +364,8 @@ _OUTCOME = (
 # fmt: on
 
 COLUMNS: Mapping[str, Column] = MappingProxyType(
-    {column.name: column for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS)}
+    {
+        column.name: column
+        for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS, *COMPARED)
+    }
 )

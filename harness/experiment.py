@@ -23,7 +23,8 @@ from harness.store import RunFolder
 from harness.workload import Arm, EngineSpec, LoadedWorkload, Workload
 
 MAX_ATTEMPTS = 2  # a cell whose server died is run once more on a fresh server
-NOT_INPUT = frozenset({"path", "path_from_run", "sha256", "description"})  # of a workload's description
+# of a workload's description; what is told of single tasks stands in tasks_sha256 too
+NOT_INPUT = frozenset({"path", "path_from_run", "sha256", "description", "genres", "task_sha256"})
 PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
 MAX_FAILED_CELLS = 2  # so many cells of an arm in a row without one good task: the engine is not going to recover
 

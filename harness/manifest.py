@@ -60,6 +60,8 @@ def describe_workload(loaded: LoadedWorkload, folder: Path) -> dict[str, Any]:
         "n_tasks": len(loaded.tasks),
         "n_steps": len(steps),
         "task_ids": [task.id for task in loaded.tasks],
+        "genres": {task.id: task.genre for task in loaded.tasks},
+        "task_sha256": {task.id: tasks_sha256([task]) for task in loaded.tasks},
         "languages": sorted({step.language for step in steps}),
         "kinds": sorted({step.kind for step in steps}),
     }

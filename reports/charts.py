@@ -79,7 +79,7 @@ class Pen:
         """Return a line and its points for each arm."""
         dash = alt.StrokeDash("arm:N", title=None, scale=self._scale([1, 0], DASHES))
         shape = alt.Shape("arm:N", title=None, scale=self._scale("circle", SHAPES))
-        base = _data(rows).encode(x=x, y=y, color=self.colour())
+        base = inline(rows).encode(x=x, y=y, color=self.colour())
         return (
             base.mark_line(strokeWidth=2.2).encode(strokeDash=dash),
             base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape),
@@ -108,14 +108,14 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
-        at_one = _data(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
+        at_one = inline(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
         return [
-            _data([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
-            _data(own)
+            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
+            inline(own)
             .mark_area(opacity=0.16)
             .encode(x=x, y="speed_up_low:Q", y2="speed_up_high:Q", color=pen.colour()),
             *pen.lines(own, x, y),
-            _data(spans)
+            inline(spans)
             .mark_rule(strokeWidth=5, opacity=0.45)
             .encode(x="from:Q", x2="to:Q", y="one:Q", color=pen.colour()),
             at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
@@ -131,7 +131,7 @@ def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
         x = _concurrency(own, words)
         y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
-        high = _data([row for row in own if not is_unknown(row["task_time_p90_s"])])
+        high = inline([row for row in own if not is_unknown(row["task_time_p90_s"])])
         p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
         return [p90.encode(x=x, y="task_time_p90_s:Q", color=pen.colour()), *pen.lines(own, x, y)]
 
@@ -163,10 +163,10 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
         )
         place: dict[str, Any] = {"y": y, "yOffset": alt.YOffset("arm:N", sort=list(pen.shown)), "color": pen.colour()}
         length, passes = (
-            _data([{**row, "value": row[name]} for row in own if not is_unknown(row[name])]).encode(x=x, **place)
+            inline([{**row, "value": row[name]} for row in own if not is_unknown(row[name])]).encode(x=x, **place)
             for name in names
         )
-        both = _data([row for row in own if not any(is_unknown(row[name]) for name in names)])
+        both = inline([row for row in own if not any(is_unknown(row[name]) for name in names)])
         return [
             both.mark_rule(opacity=0.4)
             .encode(x="tokens_per_pass:Q", x2="acceptance_length:Q", **place)
@@ -180,7 +180,7 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
 
 def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the share of rounds that accept at least so many drafted tokens, over the position in the draft."""
-    pooled = analysis.survival.filter(pl.col("kind").is_null() & pl.col("language").is_null())
+    pooled = all_steps(analysis.survival)
 
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
         last = max(row["position"] for row in own)
@@ -224,6 +224,12 @@ def reach(row: Row) -> dict[str, float] | None:
     }
 
 
+def all_steps(survival: pl.DataFrame) -> pl.DataFrame:
+    """Return the survival of all steps of a workload and arm together."""
+    pooled = pl.all_horizontal(pl.col(name).is_null() for name in ("kind", "language", "genre"))
+    return survival.filter(pooled & pl.col("workload").is_not_null())
+
+
 def by_kind_and_language(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of acceptance that tell kind and language apart and pool over concurrency."""
     apart = pl.col("kind").is_not_null() & pl.col("language").is_not_null()
@@ -236,7 +242,8 @@ def _known(frame: pl.DataFrame, name: str) -> list[Row]:
     return [row for row in frame.iter_rows(named=True) if not is_unknown(row[name])]
 
 
-def _data(rows: Sequence[Row]) -> alt.Chart:
+def inline(rows: Sequence[Row]) -> alt.Chart:
+    """Return rows as the data of a chart."""
     return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
 
 
@@ -261,11 +268,12 @@ def _per_workload(
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
             title = words.text(f"chart.{key}", workload=workload)
-            charts.append(Chart(title, _svg(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}")))
+            charts.append(Chart(title, drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}")))
     return tuple(charts) or None
 
 
-def _svg(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
+def drawn(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
+    """Return layers as one SVG; ``prefix`` keeps its ids apart from those of the page's other drawings."""
     spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict()
     spec.setdefault("height", 230)
     text = {

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import resources
 
-import jinja2
 import polars as pl
-from markupsafe import Markup
 
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import charts, objectives, trust
+from reports import charts, drafters, objectives, trust
+from reports.sections import Headline, Section, page
 from reports.synthetic import marked
 from reports.tables import Table, break_even, header, table
 from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, sentence, side_text
@@ -22,55 +19,25 @@ MOST_SENTENCES = 3  # of verdict at the top of the page
 TERMS = ("cell", "round", "pass")  # words of the column definitions that are no columns themselves
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One part of the page: ``notes`` say what is missing and why, ``bullets`` are a plain list, ``code`` command lines."""
-
-    id: str
-    title: str
-    lead: str
-    charts: tuple[charts.Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-    bullets: tuple[str, ...] = ()
-    code: tuple[tuple[str, str], ...] = ()
-    detail: bool = False  # set in smaller type
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """One sentence of the verdict with how certain it is."""
-
-    text: str
-    certainty: str
-    certainty_text: str
-
-
 def render(analysis: RunAnalysis, lang: str) -> str:
     """Return the whole page as text."""
     words = wording(lang)
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(resources.files("reports").joinpath("template.html").read_text(encoding="utf-8"))
     analysis = marked(analysis, words.text("synthetic"))
     manifest = analysis.manifest
     engine = manifest.get("engine") or {}
-    return template.render(
-        lang=lang,
-        words=words,
-        title=words.text("title"),
-        subtitle=words.text(
+    content = {
+        "title": words.text("title"),
+        "subtitle": words.text(
             "subtitle",
             workloads=", ".join(str(item.get("name")) for item in manifest.get("workloads") or ()) or None,
             engine=" ".join(str(engine[key]) for key in ("engine", "version") if engine.get(key)) or None,
             created=trust.started(manifest),
         ),
-        headlines=headlines(analysis, words),
-        nothing=None if leading(analysis) else last_line(analysis, lang),
-        sections=sections(analysis, words),
-        svg=Markup,
-    )
+        "headlines": headlines(analysis, words),
+        "nothing": None if leading(analysis) else last_line(analysis, lang),
+        "sections": sections(analysis, words),
+    }
+    return page(words, content)
 
 
 def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
@@ -111,6 +78,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                                 "tokens_per_pass"), words, "acceptance_by_load"),
         ),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
+        drafters.section(analysis, words),
         _figure(
             analysis, words, "lossless", charts.lossless,
             _of(analysis.lossless, (*load, "n_steps", "n_identical", "identical_share", "first_difference_token_min",
@@ -240,7 +208,7 @@ def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
 
 
 def _survival(analysis: RunAnalysis, words: Wording) -> Table:
-    pooled = analysis.survival.filter(pl.col("kind").is_null() & pl.col("language").is_null())
+    pooled = charts.all_steps(analysis.survival)
     positions = sorted(pooled["position"].drop_nulls().unique().to_list())
     by_arm: dict[tuple[str, str], dict[int, str]] = {}
     for row in pooled.iter_rows(named=True):

@@ -18,7 +18,7 @@ from reports.verdict import Context, certainty, leading, sentence, side_text
 from reports.wording import Wording, crossing, interval, text_width, wording
 
 CSV_FRAMES = (
-    "steps", "tasks", "cells", "summary", "acceptance", "survival", "speed_up", "break_even", "lossless", "slo", "thresholds",
+    "steps", "tasks", "cells", "summary", "acceptance", "survival", "drafters", "speed_up", "break_even", "lossless", "slo", "thresholds",
 )  # fmt: skip
 FINDINGS = ("severity", "code", "workload", "arm", "values")
 VERDICTS = (
@@ -28,13 +28,15 @@ VERDICTS = (
 )  # fmt: skip
 # Columns that are empty where a row pools over them: in a file they say so, since an empty field elsewhere means unknown.
 _POOLED = {
-    "acceptance": ("concurrency", "kind", "language"), "survival": ("kind", "language"), "break_even": ("workload",),
+    "acceptance": ("concurrency", "kind", "language"), "survival": ("workload", "kind", "language", "genre"),
+    "drafters": ("workload", "language", "genre", "concurrency"), "break_even": ("workload",),
     "findings": ("workload", "arm"), "verdicts": ("workload",),
 }  # fmt: skip
 POOLED_FIELD = "(all)"
 DISTINCT_TASKS = (
     "speed_up",
     "break_even",
+    "drafters",
 )  # frames whose n_tasks counts each task once; elsewhere it counts runs of tasks
 # What a spreadsheet takes for the start of a formula, full-width forms (which Korean input methods produce) included.
 _FORMULA_STARTS = "[=+\\-@\t\r＝＋－＠]"
@@ -92,7 +94,7 @@ def table(
             return crossing(row[name], row[f"{name}_low"], row[f"{name}_high"], row["interval"])
         if name in bounded:
             return interval(row[name], row[f"{name}_low"], row[f"{name}_high"], COLUMNS[name].unit)
-        if name in ("workload", "arm") and row[name] is None:
+        if name in ("workload", "arm", "concurrency") and row[name] is None:
             return words.text("all")
         return words.figure(name, row[name])
 
@@ -127,7 +129,7 @@ def console(analysis: RunAnalysis, lang: str, width: int = 120) -> str:
     analysis = marked(analysis, words.text("synthetic"))
     blocks = [_summary_text(analysis.summary, words, width)]
     if analysis.break_even["workload"].n_unique() > 1:
-        blocks.append(_draw(break_even(analysis, ("workload", "arm", "break_even", "side"), words, "")))
+        blocks.append(drawn(break_even(analysis, ("workload", "arm", "break_even", "side"), words, "")))
     others = leading(analysis)[1:]
     if others:
         lines = [f"  {sentence(verdict, lang, Context.of(analysis))}" for verdict in others]
@@ -161,13 +163,14 @@ def _summary_text(frame: pl.DataFrame, words: Wording, width: int) -> str:
     names = [name for name in CONSOLE if frame[name].null_count() < frame.height]
     for drop in (None, *_DROP_FIRST):
         names = [name for name in names if name != drop]
-        text = _draw(table(frame, names, words, ""))
+        text = drawn(table(frame, names, words, ""))
         if text_width(text) <= width:
             break
     return text
 
 
-def _draw(content: Table) -> str:
+def drawn(content: Table) -> str:
+    """Return a table as text for a terminal; a workload and an arm are named in the first of their rows."""
     rows = []
     for index, row in enumerate(content.rows):
         previous = content.rows[index - 1] if index else ()
@@ -197,11 +200,15 @@ def write_csv(analysis: RunAnalysis, folder: Path) -> tuple[Path, ...]:
     frames |= {"findings": findings_frame(analysis), "verdicts": verdicts_frame(analysis)}
     paths = []
     for name, frame in frames.items():
-        path = folder / f"{name}.csv"
-        pooled = [pl.col(column).cast(pl.String).fill_null(POOLED_FIELD) for column in _POOLED.get(name, ())]
-        guarded(frame.with_columns(pooled)).write_csv(path, include_bom=True, line_terminator="\r\n", null_value="")
-        paths.append(path)
+        paths.append(write_frame(frame, folder / f"{name}.csv", _POOLED.get(name, ())))
     return tuple(paths)
+
+
+def write_frame(frame: pl.DataFrame, path: Path, pooled: Sequence[str]) -> Path:
+    """Write one frame as CSV; the columns in ``pooled`` say "(all)" where they are null."""
+    named = frame.with_columns(pl.col(column).cast(pl.String).fill_null(POOLED_FIELD) for column in pooled)
+    guarded(named).write_csv(path, include_bom=True, line_terminator="\r\n", null_value="")
+    return path
 
 
 def findings_frame(analysis: RunAnalysis) -> pl.DataFrame:

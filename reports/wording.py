@@ -69,7 +69,7 @@ class Wording:
 
     def figure(self, name: str, value: Any) -> str:
         """Return a column's value as people read it; unknown is a dash."""
-        if name in ("kind", "language"):
+        if name in ("kind", "language", "genre"):
             return self.text("all") if value is None else self.label(name, str(value))
         if isinstance(value, bool):
             return self.text("yes" if value else "no")
@@ -111,8 +111,9 @@ def wording(lang: str) -> Wording:
     """
     if lang not in LANGUAGES:
         raise UsageError(f"unknown report language {lang!r}; known: {', '.join(LANGUAGES)}")
-    raw = resources.files("reports").joinpath("texts", f"{lang}.yaml").read_text(encoding="utf-8")
-    return Wording(lang, dict(_flatten(yaml.safe_load(raw), "")))
+    texts = resources.files("reports").joinpath("texts")
+    files = (texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in (lang, f"comparison.{lang}"))
+    return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
 
 
 def is_unknown(value: Any) -> bool:

@@ -34,7 +34,7 @@ _OPTIONS = {
     }
 }
 _SHEETS = (
-    "summary", "speed_up", "break_even", "acceptance", "survival", "lossless", "slo", "thresholds", "cells", "tasks", "steps",
+    "summary", "speed_up", "break_even", "acceptance", "survival", "drafters", "lossless", "slo", "thresholds", "cells", "tasks", "steps",
 )  # fmt: skip
 FIRST_ROW = 2  # of the data: a title line and the headers stand above
 

@@ -15,6 +15,13 @@ FRAMES = (
     "SUMMARY",
     "ACCEPTANCE",
     "SURVIVAL",
+    "DRAFTERS",
+    "COMPARED_TIMES",
+    "COMPARED_ACCEPTANCE",
+    "COMPARED_SURVIVAL",
+    "COMPARED_OUTPUTS",
+    "COMPARED_STEPS",
+    "DIFFERENCES",
     "SPEED_UP",
     "BREAK_EVEN",
     "LOSSLESS",
@@ -31,7 +38,9 @@ def test_every_column_of_every_frame_is_in_the_vocabulary_and_nothing_else_is() 
 
 def test_no_frame_is_left_out_of_the_completeness_check() -> None:
     """A frame added to the contract must be added to the check."""
-    assert {name for name, value in vars(frames).items() if name.isupper() and isinstance(value, tuple)} == {
+    assert {
+        name for name, value in vars(frames).items() if name.isupper() and name[0] != "_" and isinstance(value, tuple)
+    } == {
         *FRAMES,
         "CELL",
     }

@@ -13,7 +13,7 @@ import pytest
 from harness import models
 from harness.errors import ModelError
 from harness.gguf_header import read_header
-from harness.models import CATALOGUE, CatalogueModel, ModelFolder, installed, pull, resolve, resolve_folder
+from harness.models import CATALOGUE, CatalogueModel, ModelFolder, catalogue, installed, pull, resolve, resolve_folder
 
 VALUES = np.arange(64, dtype=np.float32).reshape(2, 32)
 
@@ -103,7 +103,7 @@ def test_unknown_names() -> None:
 
 def test_listing_without_pulling(tmp_path: Path) -> None:
     """The listing names each model with its licence and has no path for what was not pulled."""
-    (line,) = installed(tmp_path)
+    _, line = installed(tmp_path)
     assert (line.name, line.licence, line.path) == ("smollm2-135m", "apache-2.0", None)
     assert resolve("smollm2-135m", fetch=False, cache=tmp_path).sha256 == CATALOGUE[0].float32_sha256
 
@@ -237,7 +237,7 @@ def test_folders_by_name_and_by_path(tmp_path: Path) -> None:
     [
         ("m.gguf", "reads a Hugging Face folder: make one of a GGUF file with 'python -m drafters.convert"),
         ("empty", "is no Hugging Face folder: it needs config.json"),
-        ("nothing", "give a known name (smollm2-135m) or the path of a Hugging Face folder"),
+        ("nothing", "give a known name (ref-koen, smollm2-135m) or the path of a Hugging Face folder"),
     ],
 )
 def test_no_folders(tmp_path: Path, name: str, said: str) -> None:
@@ -255,9 +255,56 @@ def test_a_file_that_cannot_become_a_folder(tmp_path: Path, monkeypatch: pytest.
     entry = replace(
         CATALOGUE[0], name="broken", float32_file="F32.gguf", float32_sha256=hashlib.sha256(gguf()).hexdigest()
     )
-    monkeypatch.setattr(models, "CATALOGUE", (entry,))
+    monkeypatch.setattr(catalogue, "CATALOGUE", (entry,))
     with pytest.raises(
         ModelError, match=r"(?s)cannot make a Hugging Face folder of .*F32.gguf \(exit code 2\): .*llama"
     ):
         resolve_folder("broken", cache=tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.is_dir() and path.name != "hashes"]
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that holds a target, a drafter and a table of n-grams."""
+    for name in ("ref-koen", "public-dflash"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"")
+    (tmp_path / "ngram").mkdir()
+    (tmp_path / "ngram" / "corpus.txt").write_text("1 2\n")
+    monkeypatch.setenv("SPEC_HARNESS_REFERENCE", str(tmp_path))
+    return tmp_path
+
+
+def test_shipped_models_are_listed_and_found(shipped: Path) -> None:
+    """The target stands first, with the short names of its drafters; builtin takes the folders as they are."""
+    line = installed(shipped / "cache")[0]
+    assert (line.name, line.licence, line.path, line.shipped) == ("ref-koen", "apache-2.0", shipped / "ref-koen", True)
+    assert line.description.endswith("its drafters: ref:ngram, ref:public-dflash")
+    assert resolve_folder("ref-koen") == ModelFolder(shipped / "ref-koen", "ref-koen", "apache-2.0", None)
+    assert resolve_folder("ref:public-dflash").path == shipped / "public-dflash"
+    with pytest.raises(ModelError, match=r"ref:ngram is a table of n-grams, no model; it is the option corpus"):
+        resolve_folder("ref:ngram")
+
+
+def test_the_file_of_a_shipped_model_is_named_by_its_weights(shipped: Path) -> None:
+    """Other weights or another target give another file name, so that an older file is never taken for it."""
+
+    def name() -> str:
+        return resolve("ref:public-dflash", fetch=False, cache=shipped / "cache").path.name
+
+    first = name()
+    (shipped / "public-dflash" / "model.safetensors").write_bytes(b"1")
+    second = name()
+    (shipped / "ref-koen" / "config.json").write_text('{"a": 1}')
+    assert len({first, second, name()}) == 3
+    assert first.startswith("public-dflash-")
+
+
+def test_an_installation_without_models_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name stays known, and every way to use it tells what is missing."""
+    monkeypatch.setenv("SPEC_HARNESS_REFERENCE", str(tmp_path / "none"))
+    assert installed(tmp_path)[0].path is None
+    for call in (resolve, resolve_folder, pull):
+        with pytest.raises(ModelError, match="ref-koen is not in this installation"):
+            call("ref-koen")

@@ -44,6 +44,7 @@ class Text:
     """A model's tokenizer. Safe to use from several threads at once.
 
     ``eos`` are the tokens that end a text: those of the generation settings, of the model and of the tokenizer.
+    ``highest_token`` is its highest token id.
     """
 
     def __init__(self, tokenizer: Any, eos: frozenset[int] = frozenset()) -> None:
@@ -54,6 +55,7 @@ class Text:
         self.eos = eos | (frozenset() if own is None else frozenset([int(own)]))
         vocabulary: dict[str, int] = self._tokens.get_vocab(with_added_tokens=True)
         self._longest = max(map(len, vocabulary), default=1)
+        self.highest_token = max(vocabulary.values(), default=0)
         added = self._tokens.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._added = frozenset(added)

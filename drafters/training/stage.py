@@ -130,15 +130,17 @@ def read_manifest(folder: Path, stage: str) -> Manifest:
     return manifest
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file beside ``path``, force it to the disk, then rename: it is there whole or not at all.
+def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
+    """Write a file beside ``path``, force it to the disk, then rename: it is there whole or not at all. Content that does
+    not fit into memory comes in pieces.
 
     Raises StageError when the disk is full or the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            whole = content.encode() if isinstance(content, str) else content
+            file.writelines([whole] if isinstance(whole, bytes) else whole)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

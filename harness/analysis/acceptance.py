@@ -7,26 +7,32 @@ from itertools import product
 import polars as pl
 
 from harness.analysis.frames import ACCEPTANCE, SURVIVAL
+from harness.analysis.intervals import add_ratio
 from harness.analysis.latency import LOAD, quantile
 from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
+TOLD_APART = ("kind", "language", "genre")  # by survival
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     """Return ``frames.ACCEPTANCE``, from counted steps inside the steady window that succeeded.
 
     Acceptance length = 1 + Σ accepted / Σ rounds over the steps whose rounds are known: 1 + ``num_accepted_in_rounds`` /
-    ``num_drafts``, while ``num_accepted_tokens`` is of all steps. ``macro`` is the mean over steps. Acceptance rate = Σ accepted /
-    Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft included. All null for an arm without a
-    drafter, and where nothing was drafted.
+    ``num_drafts``, while ``num_accepted_tokens`` is of all steps; its interval draws tasks. ``macro`` is the mean over steps.
+    Acceptance rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft
+    included. All null for an arm without a drafter, and where nothing was drafted.
     """
     steps = counted(steps).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
+    told = with_rounds(steps)
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
-        frame = steps.group_by(*ARM, *keep).agg(ratios())
+        by = [*ARM, *keep]
+        frame = add_ratio(
+            steps.group_by(by).agg(ratios()), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
+        ).rename({"length_low": "acceptance_length_low", "length_high": "acceptance_length_high"})
         pooled = [pl.lit(None, schema[name]).alias(name) for name in schema if name not in keep]
         frames.append(frame.with_columns(pooled).select(ACCEPTANCE))
     return pl.concat(frames).sort(*LOAD, "kind", "language", nulls_last=False)
@@ -60,6 +66,12 @@ def ratios() -> list[pl.Expr]:
     ]
 
 
+def with_rounds(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps on which acceptance length rests: of arms with a drafter, whose rounds and accepted tokens are known."""
+    known = pl.col("num_drafts").is_not_null() & pl.col("num_accepted_tokens").is_not_null()
+    return steps.filter(pl.col("drafter") & known)
+
+
 def _known(column: pl.Expr) -> pl.Expr:
     return pl.when(column.count() > 0).then(column.sum())
 
@@ -81,13 +93,16 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
         for index in range(longest)
     ]
     frames = []
-    for keep in product((True, False), repeat=2):
-        names = [name for name, on in zip(("kind", "language"), keep, strict=True) if on]
-        pooled = [pl.lit(None, pl.String).alias(name) for name in ("kind", "language") if name not in names]
-        sums = steps.group_by(*ARM, *names).agg(pl.col("num_drafts").sum(), *per_position).with_columns(pooled)
+    apart = ("workload", *TOLD_APART)
+    for keep in product((True, False), repeat=len(apart)):
+        names = [name for name, on in zip(apart, keep, strict=True) if on]
+        pooled = [pl.lit(None, pl.String).alias(name) for name in apart if name not in names]
+        # a step of unknown genre stands in the rows that pool genres, and makes none that looks like them
+        told = steps.filter(pl.col("genre").is_not_null()) if "genre" in names else steps
+        sums = told.group_by("arm", *names).agg(pl.col("num_drafts").sum(), *per_position).with_columns(pooled)
         positions = sums.unpivot(
             [str(index + 1) for index in range(longest)],
-            index=[*ARM, "kind", "language", "num_drafts"],
+            index=[*ARM, *TOLD_APART, "num_drafts"],
             variable_name="position",
             value_name="accepted",
         )
@@ -96,4 +111,4 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
                 pl.col("position").cast(pl.Int64), survival=pl.col("accepted").cast(pl.Float64) / pl.col("num_drafts")
             ).select(SURVIVAL)
         )
-    return pl.concat(frames).sort(*ARM, "kind", "language", "position")
+    return pl.concat(frames).sort(*ARM, *TOLD_APART, "position", nulls_last=False)

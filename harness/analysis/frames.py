@@ -15,14 +15,15 @@ import polars as pl
 CELL = ("workload", "arm", "concurrency", "repeat")
 
 STEPS = (
-    *CELL, "attempt", "phase", "instance", "task_id", "step_index", "kind", "language", "steady",
+    *CELL, "attempt", "phase", "instance", "task_id", "step_index", "kind", "language", "genre", "steady",
     "due_s", "sent_s", "first_token_s", "end_s",  # since the first step of the cell was due
     "late_ms", "ttft_s", "tpot_ms", "step_latency_s", "tool_wait_s", "max_tokens", "prompt_tokens", "cached_tokens", "output_tokens",
     "decode_passes", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_rate",
     "tokens_per_pass", "spec_source", "finish_reason", "chunks", "repetitive", "output_sha256", "error_kind", "error_message",
 )  # fmt: skip
 TASKS = (
-    *CELL, "phase", "instance", "task_id", "language", "steady", "ok", "steps", "task_time_s", "task_time_no_wait_s", "output_tokens",
+    *CELL, "phase", "instance", "task_id", "language", "genre", "steady", "ok", "steps", "task_time_s", "task_time_no_wait_s",
+    "output_tokens",
 )  # fmt: skip
 CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
@@ -38,18 +39,20 @@ SUMMARY = (  # n_tasks: runs of tasks, each instance and repeat by itself
 )  # fmt: skip
 ACCEPTANCE = (  # kind, language and concurrency are null in rows that pool over them
     "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
-    "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
-    "output_tokens", "ttft_p50_s", "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "identical_share",
+    "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_length_low", "acceptance_length_high",
+    "acceptance_length_macro", "acceptance_rate", "tokens_per_pass", "output_tokens", "ttft_p50_s",
+    "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "identical_share",
 )  # fmt: skip
-SURVIVAL = (
-    "workload",
-    "arm",
-    "kind",
-    "language",
-    "position",
-    "num_drafts",
-    "survival",
-)  # position from 1; kind, language null: all
+SURVIVAL = (  # position from 1; workload, kind, language, genre null: all
+    "workload", "arm", "kind", "language", "genre", "position", "num_drafts", "survival",
+)  # fmt: skip
+DRAFTERS = (  # workload, language, genre, concurrency null: all; speed-ups only at one concurrency; n_tasks: distinct tasks
+    "workload", "arm", "language", "genre", "concurrency", "n_tasks", "n_steps", "num_drafts",
+    "acceptance_length", "acceptance_length_low", "acceptance_length_high",
+    "tokens_per_pass", "tokens_per_pass_low", "tokens_per_pass_high",
+    "speed_up", "speed_up_low", "speed_up_high",  # null where one language is told apart: a task mixes them
+    "step_speed_up", "step_speed_up_low", "step_speed_up_high",
+)  # fmt: skip
 SPEED_UP = (  # of task time, arm against baseline, paired by task; window is "steady" or "whole"; n_tasks: distinct tasks
     "workload", "arm", "concurrency", "window", "n_tasks", "speed_up", "speed_up_low", "speed_up_high",
     "speed_up_no_wait", "speed_up_no_wait_low", "speed_up_no_wait_high",
@@ -66,6 +69,31 @@ LOSSLESS = (  # against the baseline's output of the same step, temperature 0
     "first_difference_token_p50", "example_step",
 )  # fmt: skip
 SLO = ("workload", "arm", "concurrency", "objective", "limit", "observed", "n", "attained_share", "met")
+# Of a comparison: "before" and "after" are two runs, or two arms of one. Everything rests on what both sides have.
+_ARMS = ("workload", "arm_before", "arm_after")
+COMPARED_TIMES = (
+    *_ARMS, "concurrency", "window", "n_tasks", "task_time_mean_before", "task_time_mean_after",
+    "task_time_ratio", "task_time_ratio_low", "task_time_ratio_high",
+    "speed_up_before", "speed_up_after", "speed_up_ratio", "speed_up_ratio_low", "speed_up_ratio_high",
+)  # fmt: skip
+COMPARED_ACCEPTANCE = (  # workload, concurrency, kind, language, genre null: all
+    *_ARMS, "concurrency", "kind", "language", "genre", "n_tasks", "n_steps", "acceptance_length_before", "acceptance_length_after",
+    "acceptance_length_change", "acceptance_length_change_low", "acceptance_length_change_high",
+    "tokens_per_pass_before", "tokens_per_pass_after",
+    "tokens_per_pass_change", "tokens_per_pass_change_low", "tokens_per_pass_change_high",
+)  # fmt: skip
+COMPARED_SURVIVAL = (  # workload, language null: all
+    *_ARMS, "language", "position", "n_steps", "survival_before", "survival_after",
+)  # fmt: skip
+COMPARED_OUTPUTS = (
+    *_ARMS, "concurrency", "n_steps", "n_identical", "identical_share", "first_difference_token_min", "first_difference_token_p50",
+    "first_difference_character_min", "example_step",
+)  # fmt: skip
+COMPARED_STEPS = (  # n_steps: that succeeded on both sides
+    *_ARMS, "concurrency", "n_steps", "n_steps_only_before", "n_steps_only_after", "n_steps_failed_before", "n_steps_failed_after",
+    "example_step",
+)  # fmt: skip
+DIFFERENCES = ("severity", "workload", "setting", "value_before", "value_after")
 THRESHOLDS = ("workload", "arm", "threshold", "observed", "met", "reason")  # reason: null, or why met is null
 
 Severity = Literal["note", "warning", "invalid"]
@@ -121,6 +149,7 @@ class RunAnalysis:
     summary: pl.DataFrame
     acceptance: pl.DataFrame
     survival: pl.DataFrame
+    drafters: pl.DataFrame
     speed_up: pl.DataFrame
     break_even: pl.DataFrame
     lossless: pl.DataFrame

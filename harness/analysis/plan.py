@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import RunFolderError
@@ -18,7 +18,8 @@ class WorkloadPlan:
     """One workload of a run.
 
     ``methods`` maps each arm to its method, in the order of the file. ``max_requests_per_s`` is ``None`` where requests left as they
-    were due. ``goodput`` are the arms whose draft lengths rest on costs that the server measures when it starts.
+    were due. ``goodput`` are the arms whose draft lengths rest on costs that the server measures when it starts. ``genres`` maps each
+    task to its genre, empty in runs that did not write it down.
     """
 
     name: str
@@ -35,6 +36,7 @@ class WorkloadPlan:
     thresholds: tuple[str, ...]
     max_requests_per_s: float | None
     goodput: tuple[str, ...] = ()
+    genres: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str | None:
@@ -84,4 +86,5 @@ def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
         goodput=tuple(
             arm["name"] for arm in item["arms"] if (arm.get("options") or {}).get("lengths") == GOODPUT_LENGTHS
         ),
+        genres=dict(item.get("genres") or {}),
     )

@@ -11,15 +11,16 @@ import polars.selectors as cs
 from harness.analysis.acceptance import acceptance, survival
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
-from harness.analysis.frames import ACCEPTANCE, CELLS, STEPS, SUMMARY, TASKS, RunAnalysis
+from harness.analysis.drafter_table import drafter_table
+from harness.analysis.frames import ACCEPTANCE, CELLS, DRAFTERS, STEPS, SUMMARY, TASKS, RunAnalysis
 from harness.analysis.latency import LOAD, summary, times
+from harness.analysis.loading import read_records
 from harness.analysis.lossless import SAME_STEP, compare, lossless
-from harness.analysis.outputs import add_text_traits, prompts
-from harness.analysis.plan import WorkloadPlan, read_plan
-from harness.analysis.rows import deaths, read_rows
+from harness.analysis.outputs import add_text_traits
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.rows import deaths
 from harness.analysis.slo import slo
 from harness.analysis.speedup import pairs, speed_up
-from harness.analysis.steps import add_steady, add_times, task_rows, windows
 from harness.analysis.thresholds import SCHEMA, evaluate
 from harness.analysis.validity import findings
 from harness.analysis.verdicts import verdicts
@@ -33,26 +34,12 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         RunFolderError: if the manifest or a line of the records is damaged.
         UsageError: if an objective or threshold in the manifest cannot be read.
     """
-    plans = read_plan(folder.manifest)
-    arms = [(plan.name, arm, arm != plan.baseline) for plan in plans for arm in plan.methods]
-    roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
-    texts: dict[str, str] = {}
-    tokens: dict[str, tuple[int, ...] | None] = {}
-    for output in folder.outputs():
-        texts[output.sha256] = output.text
-        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+    records = read_records(folder)
+    plans, steps, tasks = records.plans, records.steps, records.tasks
+    cells = add_figures(records.cells, steps, tasks)
 
-    rows, cell_rows = read_rows(folder, plans)
-    steps = add_times(rows, roles)
-    tasks = task_rows(steps)
-    window = windows(tasks)
-    steps = add_steady(steps, window, "due_ns")
-    tasks = add_steady(tasks, window, "start_ns")
-    cells = add_figures(cell_rows, steps, tasks)
-
-    compared = compare(steps, plans, tokens)
-    known_prompts, unread = prompts(plans, folder.path)
-    steps = add_text_traits(steps, texts, known_prompts)
+    compared = compare(steps, plans, records.tokens)
+    steps = add_text_traits(steps, records.texts, records.prompts)
     steps = steps.join(
         compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
     )
@@ -87,12 +74,13 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         ),
         acceptance=_plain(accepted, ACCEPTANCE),
         survival=survival(steps),
+        drafters=_plain(drafter_table(steps, tasks, paired, speed_ups, plans), DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans, unread, deaths(folder))),
+        findings=tuple(findings(steps, tasks, cells, plans, records.unread, deaths(folder))),
         verdicts=verdicts(curve_list, break_evens, same, steps),
     )
     judged, open_questions = evaluate(analysis, plans)

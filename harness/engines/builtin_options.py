@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from drafters.engine.config import EngineConfig, ServedDrafter
 from drafters.specs import SPECS, SpecError, parse_spec
 from harness.errors import ModelError, WorkloadError
-from harness.models import resolve_folder
+from harness.models import drafter_path, is_drafter, resolve_folder
 from harness.workload import Arm, EngineSpec, LoadedWorkload
 
 OPTIONS = ("dtype", "weights", "device", "prefix_reuse", "prefill_tokens", "verification")
@@ -108,7 +108,12 @@ def file_faults(drafter: ServedDrafter) -> Iterator[tuple[str, str]]:
         path = getattr(drafter.spec, key, None)
         if not isinstance(path, Path):
             continue
-        there, given = path.expanduser(), repr(str(path))
+        given = repr(str(path))
+        try:
+            there = _located(path)
+        except ModelError as error:
+            yield key, str(error)
+            continue
         if key == "model" and not there.is_dir():
             yield key, f"no folder {given}; give the path of one that is there"
         elif key == "model" and not ((there / "config.json").is_file() and any(there.glob("*.safetensors"))):
@@ -118,8 +123,8 @@ def file_faults(drafter: ServedDrafter) -> Iterator[tuple[str, str]]:
 
 
 def expanded(drafter: ServedDrafter) -> ServedDrafter:
-    """Return the drafter with ``~`` in its paths replaced; relative ones stay as they are written."""
-    return _with_paths(drafter, Path.expanduser)
+    """Return the drafter with ``~`` and ``ref:…`` in its paths replaced; relative ones stay as they are written."""
+    return _with_paths(drafter, _located)
 
 
 def explain(error: ValidationError, owner: str, names: Sequence[str]) -> list[tuple[str, str]]:
@@ -243,7 +248,12 @@ def _model_faults(loaded: LoadedWorkload) -> list[str]:
 
 
 def _absolute(drafter: ServedDrafter) -> ServedDrafter:
-    return _with_paths(drafter, lambda path: path.expanduser().resolve())
+    return _with_paths(drafter, lambda path: _located(path).resolve())
+
+
+def _located(path: Path) -> Path:
+    """Return where a path leads that may name a drafter of the package."""
+    return drafter_path(str(path)) if is_drafter(str(path)) else path.expanduser()
 
 
 def _with_paths(drafter: ServedDrafter, change: Callable[[Path], Path]) -> ServedDrafter:

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
 from pydantic import ValidationError
 
 from drafters.engine.config import EngineConfig, ServedDrafter
-from drafters.specs import SPECS, SpecError
+from drafters.specs import SpecError, split_spec
 from harness.engines.builtin import require_packages
 from harness.engines.builtin_options import expanded, explain, file_faults, served
 from harness.errors import UsageError
 from harness.models import Progress, resolve_folder
-
-_FORM = "NAME=METHOD[,key=value…], for example lookup=prompt_lookup,num_tokens=8,lengths=goodput"
-_OPENING, _CLOSING = "[{(", "]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +77,10 @@ def drafter_of(text: str) -> tuple[str, ServedDrafter]:
     Raises:
         UsageError: saying what is wrong with it.
     """
-    name, equals, rest = text.partition("=")
-    method, *pairs = _parts(rest)
-    if not equals or not name or not method:
-        raise UsageError(f"--drafter {text!r}; give {_FORM}; methods: {', '.join(SPECS)}")
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--drafter {text!r}: {pair!r} is no key=value; give {_FORM}")
-        try:
-            options[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--drafter {text!r}: cannot read the value of {key}: {value!r}; quote it") from error
+    try:
+        name, method, options = split_spec(text)
+    except SpecError as error:
+        raise UsageError(f"--drafter {error}") from error
     try:
         return name, served(method, options)
     except SpecError as error:
@@ -108,18 +95,6 @@ def _drafters(texts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             raise UsageError(f"--drafter names {name!r} twice; each name must be different")
         seen.add(name)
         yield name, drafter.model_dump(mode="json")
-
-
-def _parts(text: str) -> list[str]:
-    """Split at the commas that stand outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in _OPENING) - (letter in _CLOSING)
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def _read(path: Path) -> dict[str, Any]:

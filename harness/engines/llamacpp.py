@@ -18,7 +18,15 @@ from typing import Any, Literal
 from harness.engines.base import Endpoint
 from harness.engines.counters import parse_samples, spec_counters
 from harness.engines.llamacpp_control import DRAFTS_SOMEHOW, LlamaCppControl
-from harness.engines.llamacpp_options import CARRIES_STATE, METHODS, check_arms, engine_config, longest_draft, settings
+from harness.engines.llamacpp_options import (
+    CARRIES_STATE,
+    ENGINE_OPTIONS,
+    METHODS,
+    check_arms,
+    engine_config,
+    longest_draft,
+    settings,
+)
 from harness.engines.llamacpp_reader import LlamaCppReader
 from harness.engines.llamacpp_server import LISTENING, SYSTEM
 from harness.engines.process import ChildProcess
@@ -204,6 +212,7 @@ class LlamaCppEngine:
             "model_ftype": some.props.get("model_ftype"),
             "threads": None if self._attached else self._spec.threads,
             "cache_ram_mib": None if self._attached else self._cache_ram_mib,
+            "attention": None if self._attached else self._attention,
             "arms": {name: self._describe_arm(server) for name, server in self._servers.items()},
         }
 
@@ -228,6 +237,10 @@ class LlamaCppEngine:
                 self._drafts[server.arm.draft_model] = resolve(server.arm.draft_model, progress=self._progress)
 
     @property
+    def _attention(self) -> str:
+        return str(self._spec.options.get("attention", ENGINE_OPTIONS["attention"].default))
+
+    @property
     def _cache_ram_mib(self) -> int:
         return 0 if self._resettable else _CACHE_RAM_MIB
 
@@ -243,6 +256,7 @@ class LlamaCppEngine:
             "n_parallel": self._concurrency,
             "context_tokens": self._spec.context_tokens,
             "threads": self._spec.threads,
+            "attention": self._attention,
             "cache_ram_mib": self._cache_ram_mib,
             "slot_save_path": str(slots) if self._resettable else None,
         }

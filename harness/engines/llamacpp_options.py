@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from harness.engines.llamacpp_drafts import draft_model_faults
 from harness.errors import ModelError, WorkloadError
 from harness.models import resolve
 from harness.workload import Arm, LoadedWorkload
@@ -76,6 +77,11 @@ METHODS: Mapping[str, Mapping[str, Option]] = {
     },
     "ngram-cache": {"n_max": Option("whole", 8, 1, MAX_DRAFT, setting="draft.n_max")},
     "draft-simple": _DRAFT_MODEL,
+    # covers DFlash and DFlash 2, which of them the draft model says. The engine's block is n_max + 1 long, not the trained one, and
+    # each position sees the whole block: with a smaller n_max it drafts other tokens, and other than the builtin engine, which
+    # always runs the whole block. p_min looks at softmax over the 10 best tokens (DFlash 2: over the selector's candidates).
+    "draft-dflash": {**_DRAFT_MODEL, "n_max": Option("whole", 7, 1, 63, setting="draft.n_max")},
+    "draft-eagle3": _DRAFT_MODEL,
     # known acceptance over any drafter: without a draft model n-grams of one token, which find a draft nearly every round
     "synthetic": {
         "synth_len": Option("number", None, 1, MAX_DRAFT + 1, setting="synth_len"),
@@ -83,6 +89,14 @@ METHODS: Mapping[str, Mapping[str, Option]] = {
         "draft_tokens": Option("whole", 4, 1, MAX_DRAFT),
     },
 }
+
+ENGINE_OPTIONS: Mapping[str, Option] = {
+    # "engine" keeps K/V in float16 and lets the engine choose its attention, as its own default is. "float32" keeps K/V in float32
+    # and turns flash attention off, which on a CPU rounds to float16: the logits are then those of the weights, for comparing
+    # texts with another engine's token for token.
+    "attention": Option("choice", "engine", choices=("engine", "float32")),
+}
+"""The keys of ``engine.options``."""
 
 # What these draft depends on the requests before (b11549, seen on a live server): the n-gram tables of a slot outlive its request,
 # and a shorter prompt after a longer one may draft nothing (ggml-org/llama.cpp#27852 for ngram-cache); ngram-mod has one table for
@@ -150,10 +164,17 @@ def check_engine_options(loaded: LoadedWorkload) -> None:
 
 
 def _option_faults(loaded: LoadedWorkload) -> list[str]:
-    return [
-        f"{loaded.where('engine', 'options', key)}: llamacpp has no engine option {key!r}; it has none"
-        for key in loaded.workload.engine.options
-    ]
+    faults = []
+    for key, value in loaded.workload.engine.options.items():
+        at = loaded.where("engine", "options", key)
+        option = ENGINE_OPTIONS.get(key)
+        if option is None:
+            close = difflib.get_close_matches(key, ENGINE_OPTIONS, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            faults.append(f"{at}: llamacpp has no engine option {key!r}; {hint}it has {', '.join(ENGINE_OPTIONS)}")
+        elif complaint := option.complaint(value):
+            faults.append(f"{at}: {key} is {value!r:.60}; {complaint}")
+    return faults
 
 
 def _faults(loaded: LoadedWorkload, index: int) -> list[str]:
@@ -178,7 +199,7 @@ def _faults(loaded: LoadedWorkload, index: int) -> list[str]:
             faults.append(f"{at}: {name} is {value!r:.60}; {complaint}")
     if not faults:
         faults += [f"{loaded.where('arms', index, 'options')}: {text}" for text in _together(arm)]
-    faults += _draft_model_faults(loaded, index, arm)
+    faults += draft_model_faults(loaded, index, arm, settings(arm).get("n_max"))
     return faults
 
 
@@ -197,25 +218,6 @@ def _together(arm: Arm) -> list[str]:
         return [f"synth_len is {length:g}, but {tokens} drafted tokens give at most {tokens + 1}; raise draft_tokens"]
     if rates is not None and len(rates) != tokens:
         return [f"synth_rates has {len(rates)} rates for {tokens} drafted tokens; give one a token"]
-    return []
-
-
-def _draft_model_faults(loaded: LoadedWorkload, index: int, arm: Arm) -> list[str]:
-    attached = arm.base_url or loaded.workload.engine.base_url
-    at = loaded.where("arms", index, "draft_model")
-    if arm.draft_model is None:
-        if arm.method == "draft-simple" and not attached:
-            return [
-                f"{at}: draft-simple needs draft_model: a name from 'harness models list' or the path of a GGUF file"
-            ]
-        return []
-    if arm.method not in ("draft-simple", "synthetic"):
-        return [f"{at}: {arm.method} takes no draft_model; only draft-simple and synthetic do"]
-    try:
-        if not attached:
-            resolve(arm.draft_model, fetch=False)
-    except ModelError as error:
-        return [f"{at}: {error}"]
     return []
 
 

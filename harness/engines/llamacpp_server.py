@@ -26,7 +26,8 @@ def parameters(binding: Any, config: dict[str, Any]) -> Any:
     """Return the binding's ``CommonParams`` for a config; ``binding`` is the module xllamacpp.
 
     Keys: ``model``, ``n_parallel``, ``context_tokens`` (per request), ``threads``, ``type`` (drafter or ``None``), ``settings``
-    (dotted path below ``speculative`` → value), ``draft_model`` (path or ``None``), ``cache_ram_mib``, ``slot_save_path`` (or ``None``).
+    (dotted path below ``speculative`` → value), ``draft_model`` (path or ``None``), ``cache_ram_mib``, ``slot_save_path`` (or ``None``),
+    ``attention`` (``engine``, or ``float32`` for K/V in float32 and no flash attention).
 
     Raises:
         AttributeError: naming a setting that this version of the binding does not have.
@@ -48,6 +49,10 @@ def parameters(binding: Any, config: dict[str, Any]) -> Any:
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads = config["threads"]
     speculative = params.speculative
+    if config["attention"] == "float32":
+        params.flash_attn_type = binding.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        for cache in (params, speculative.draft):
+            cache.cache_type_k = cache.cache_type_v = binding.ggml_type.GGML_TYPE_F32
     for cpu in (speculative.draft.cpuparams, speculative.draft.cpuparams_batch):
         cpu.n_threads = config["threads"]
     if config["type"] is not None:

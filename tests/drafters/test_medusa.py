@@ -60,6 +60,21 @@ def test_a_head_adds_the_silu_of_its_block() -> None:
     assert drafter.logits(0)[0].tolist() == pytest.approx([0, 0, 0, 0, 1.7310585786, 0, 0, 0])
 
 
+def test_heads_without_a_projection_use_the_targets() -> None:
+    """With W the identity 1 becomes 1.7311 where it stands, and the target's head says the same token again."""
+    own = counting(2, block=1.0)
+    blocks = {name: tensor for name, tensor in own.tensors.items() if "linear" in name}
+    drafter = Medusa(Checkpoint({**own.config, "original_lm_head": True}, blocks), OneHot(), 2)
+    drafter.open(0, 20)
+    drafter.commit([Commit(0, 0, (1, 5), one_hot([[3]]))])
+    assert drafter.logits(0)[0].tolist() == pytest.approx([0, 0, 0, 1.7310585786, 0, 0, 0, 0])
+    assert draft_of(drafter, (1, 5)) == Draft((3, 3))
+    with pytest.raises(SpecError, match=r"has no use for 0\.1\.weight"):
+        Medusa(Checkpoint({**own.config, "original_lm_head": True}, own.tensors), OneHot())
+    with pytest.raises(SpecError, match="'yes' for 'original_lm_head'; allowed: true or false"):
+        Medusa(Checkpoint({**own.config, "original_lm_head": "yes"}, blocks), OneHot())
+
+
 def test_a_tree_takes_ranks_of_heads() -> None:
     """The state says 3, then 5: head 0 ranks 4 and 6, head 1 ranks 5 and 7; paths in any order give the same tree."""
     drafter = Medusa(counting(2), OneHot(), paths=PATHS[::-1])

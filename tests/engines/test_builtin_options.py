@@ -166,3 +166,29 @@ def test_checking_needs_no_torch() -> None:
     code = "import sys, harness.cli, harness.prepare, harness.engines.builtin_serve; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_drafters_of_the_package_go_by_short_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ref:`` in an option that names a file leads into the package; a wrong name is told with its line."""
+    for name in ("ref-koen", "public-dflash2"):
+        (tmp_path / "ref" / name).mkdir(parents=True)
+        (tmp_path / "ref" / name / "config.json").write_text("{}")
+        (tmp_path / "ref" / name / "model.safetensors").write_bytes(b"")
+    (tmp_path / "ref" / "ngram").mkdir()
+    (tmp_path / "ref" / "ngram" / "corpus.txt").write_text("1 2\n")
+    monkeypatch.setenv("SPEC_HARNESS_REFERENCE", str(tmp_path / "ref"))
+    arms = (
+        "- {name: a, method: dflash2, options: {model: 'ref:public-dflash2'}}\n"
+        "- {name: b, method: ngram, options: {corpus: 'ref:ngram'}}\n"
+    )
+    loaded = workload(tmp_path, arms, "{kind: builtin, model: ref-koen}")
+    check_arms(loaded)
+    made = engine_config(
+        loaded.workload.engine, loaded.workload.arms, tmp_path, concurrency=1, served_name="m"
+    ).drafters
+    assert made["a"].model_dump()["spec"]["model"] == tmp_path / "ref" / "public-dflash2"
+    assert made["b"].model_dump()["spec"]["corpus"] == tmp_path / "ref" / "ngram" / "corpus.txt"
+    wrong = "- {name: a, method: dflash2, options: {model: 'ref:public-dflsh2'}}\n"
+    said = complaints(tmp_path, wrong, "{kind: builtin, model: ref-koen}")
+    assert said.startswith("w.yaml:5: no drafter ref:public-dflsh2")
+    assert "did you mean ref:public-dflash2?" in said

@@ -102,7 +102,7 @@ def test_attached_arms_need_an_address_each(tmp_path: Path, arms: str, engine: s
 def test_engine_options_and_folders_are_for_the_other_engine(tmp_path: Path) -> None:
     """Options of the engine are told with their line, a folder as a model with what reads it."""
     said = complaints(tmp_path, "- {name: a, method: none}\n", "\n  model: smollm2-135m\n  options: {dtype: float32}")
-    assert said == "w.yaml:5: llamacpp has no engine option 'dtype'; it has none"
+    assert said == "w.yaml:5: llamacpp has no engine option 'dtype'; it has attention"
     said = complaints(tmp_path, "- {name: a, method: none}\n", f"{{model: {tmp_path}}}")
     assert "is a folder; llama.cpp reads one GGUF file" in said
 

@@ -51,6 +51,7 @@ def small() -> RunAnalysis:
         summary=frame(frames.SUMMARY, _summary()),
         acceptance=frame(frames.ACCEPTANCE, _acceptance()),
         survival=frame(frames.SURVIVAL, _survival()),
+        drafters=frame(frames.DRAFTERS, _drafters()),
         speed_up=frame(frames.SPEED_UP, _speed_up()),
         break_even=frame(frames.BREAK_EVEN, _break_even()),
         lossless=frame(frames.LOSSLESS, _lossless()),
@@ -181,7 +182,8 @@ def manifest() -> dict[str, Any]:
 
 FRAMES = {
     "steps": frames.STEPS, "tasks": frames.TASKS, "cells": frames.CELLS, "summary": frames.SUMMARY,
-    "acceptance": frames.ACCEPTANCE, "survival": frames.SURVIVAL, "speed_up": frames.SPEED_UP, "break_even": frames.BREAK_EVEN,
+    "acceptance": frames.ACCEPTANCE, "survival": frames.SURVIVAL, "drafters": frames.DRAFTERS,
+    "speed_up": frames.SPEED_UP, "break_even": frames.BREAK_EVEN,
     "lossless": frames.LOSSLESS, "slo": frames.SLO, "thresholds": frames.THRESHOLDS,
 }  # fmt: skip
 
@@ -321,6 +323,22 @@ def _survival() -> list[dict[str, Any]]:
         for arm in ARMS[1:]
         for position in range(1, 9)
     ]
+
+
+def _drafters() -> list[dict[str, Any]]:
+    length = {
+        "acceptance_length": 2.31,
+        "acceptance_length_low": 2.1,
+        "acceptance_length_high": 2.5,
+        "tokens_per_pass": 1.8,
+    }
+    steps = {"step_speed_up": 1.4, "step_speed_up_low": 1.3, "step_speed_up_high": 1.5}
+    return [
+        {"workload": workload, "arm": arm, "language": language, "genre": genre, "concurrency": load, "n_tasks": 12, "n_steps": 48,
+         "num_drafts": 480, **length, **({} if load is None else steps)}
+        for workload in WORKLOADS for arm in ARMS[1:] for language in (None, STEPS_OF[workload][0][1]) for genre in (None, "report")
+        for load in (None, *LOADS)
+    ]  # fmt: skip
 
 
 def _lossless() -> list[dict[str, Any]]:

@@ -15,7 +15,8 @@ from harness.analysis.frames import RunAnalysis
 from harness.analysis.run import analyse
 from harness.columns import COLUMNS
 from harness.records import ENGINE_DIED
-from reports.page import Section, render, sections
+from reports.page import render, sections
+from reports.sections import Section
 from reports.trust import errors, not_measured, rerun, settings, started, tables
 from reports.wording import LANGUAGES, wording
 from tests.builders import cell, cell_key, run_folder, step
@@ -99,7 +100,8 @@ def test_headings_are_in_order_and_every_id_counts_once(pages: dict[tuple[str, s
 def test_the_parts_come_in_the_order_in_which_they_are_read() -> None:
     """Verdict first, glossary last."""
     assert [section.id for section in sections(sample.small(), wording("en"))] == [
-        "verdicts", "speed-up", "task-time", "acceptance", "survival", "lossless", "objectives", "findings", "not-measured", "trust",
+        "verdicts", "speed-up", "task-time", "acceptance", "survival", "drafters", "lossless", "objectives", "findings",
+        "not-measured", "trust",
         "glossary",
     ]  # fmt: skip
 

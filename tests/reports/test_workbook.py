@@ -26,7 +26,8 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> openpyxl.Workbook:
 def test_the_sheets_are_named_in_the_language_of_the_report(book: openpyxl.Workbook) -> None:
     """One sheet a frame, summary first."""
     assert book.sheetnames == [
-        "요약", "속도 향상", "손익분기", "수락", "생존율", "무손실", "SLO", "합격 기준", "셀", "작업", "단계", "타당성", "용어",
+        "요약", "속도 향상", "손익분기", "수락", "생존율", "드래프터", "무손실", "SLO", "합격 기준", "셀", "작업", "단계",
+        "타당성", "용어",
     ]  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_a_run_with_next_to_nothing_still_makes_every_file(make: object, tmp_pat
     paths = write_all(make(), tmp_path / "new" / "run", "ko")  # type: ignore[operator]
     assert paths.html.stat().st_size > 0
     assert paths.workbook.stat().st_size > 0
-    assert len(paths.csv) == 13
+    assert len(paths.csv) == 14
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -28,16 +28,16 @@ from drafters.training.reference.model import build_target
 from drafters.training.reference.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
 
 WEIGHTS: dict[str, float] = {
-    "ko": 0.22,
-    "ko-code": 0.06,
+    "ko": 0.16,
+    "ko-code": 0.05,
     "ko-chat": 0.01,
-    "en": 0.13,
-    "code": 0.10,
-    "office-ko": 0.08,
-    "essay-ko": 0.04,
-    "agent-ko": 0.18,
-    "agent-en": 0.08,
-    "agent-code": 0.10,
+    "en": 0.10,
+    "code": 0.09,
+    "office-ko": 0.09,
+    "essay-ko": 0.05,
+    "agent-ko": 0.22,
+    "agent-en": 0.11,
+    "agent-code": 0.12,
 }
 """Shares of the training tokens by part. Conversations count most, since they are what the workloads ask for."""
 WHOLE = ("ko-chat", "office-ko", "essay-ko", "agent-ko", "agent-en", "agent-code")

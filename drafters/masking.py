@@ -1,0 +1,266 @@
+"""Masking of personal data in texts, before anything is stored. Imports no torch.
+
+Two passes: :meth:`Masker.learn` sees every text once and remembers what is personal in it; after :meth:`Masker.settle`
+:meth:`Masker.mask` replaces each value wherever it stands, also where nothing beside it gives it away. A text is masked
+in the same way in whatever conversation it stands, so the masked turns of a growing conversation stay a prefix of it.
+
+Values are found by the names of JSON keys, columns and lines, and by a scanner of plain text, `maskingtape` as a rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Literal
+
+from drafters.masking_fields import Found, field_spans, looks_like_name
+from drafters.masking_scan import MaskingUnavailable, Scanner, disjoint, tape_scanner, text_spans
+from drafters.surrogates import DIGIT_KINDS, KINDS, canonical, invent, pour, words
+
+__all__ = ["Found", "Masker", "MaskingUnavailable", "Mode", "fingerprint", "tape_scanner"]
+
+Mode = Literal["surrogate", "label", "none"]
+ORDINARY_COUNT, ORDINARY_RATIO = 20, 10
+MIN_DIGITS = 7
+"""Shorter numbers are replaced where they were found, but not looked for elsewhere."""
+ESCAPED = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+CHAIN = re.compile(r"\d+(?:[-. ·)(]{1,2}\d+)*")
+EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
+CODE_WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{1,2}\d[A-Za-z0-9]{5,9}(?![A-Za-z0-9])")
+HANGUL_RUN = re.compile(r"[가-힣]+")
+WORD = re.compile(r"[A-Za-z0-9가-힣]+")
+AFTER_SHORT = re.compile(
+    r"(?![가-힣])|(?:은|는|이|가|을|를|의|에게|께서|께|와|과|도|만|으로|로|이나|나|이라|라|입니다|님|씨|"
+    + "|".join(words()["titles"])
+    + ")"
+)
+RANK = {
+    kind: rank for rank, kind in enumerate(("rrn", "card", "phone", "account", "biz_reg", "corp_reg", "driver_license"))
+}
+
+
+def fingerprint(key: bytes) -> str:
+    """Eight hexadecimal digits that tell keys apart and say nothing about them."""
+    return hmac.new(key, b"fingerprint", hashlib.sha256).hexdigest()[:8]
+
+
+class Masker:
+    """Finds and replaces personal values. ``scope`` is a file: short names are looked for only where they were seen."""
+
+    def __init__(self, mode: Mode, key: bytes, scanner: Scanner | None) -> None:
+        self.mode: Mode = mode
+        self.counts: dict[str, Counter[str]] = {}
+        self._key = key
+        self._scanner = scanner
+        self._spans: dict[bytes, tuple[Found, ...]] = {}
+        self._kinds: dict[str, str] = {}
+        self._names: set[str] = set()
+        self._local: dict[str, set[str]] = {}
+        self._phrases: dict[str, dict[str, str]] = {}
+        self._made: dict[tuple[str, str], str] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._originals: set[str] = set()
+        self._hits: Counter[str] = Counter()
+        self._runs: Counter[str] = Counter()
+        self._ordinary: set[str] = set()
+        self._taken: set[str] = set()
+
+    @staticmethod
+    def prepare(text: str) -> str:
+        """Composed Hangul, and characters instead of their ``\\uXXXX``, so that no value hides behind its spelling."""
+        return ESCAPED.sub(_unescaped, unicodedata.normalize("NFC", text))
+
+    @property
+    def distinct(self) -> Mapping[str, int]:
+        """How many different values of each kind were seen."""
+        return dict(sorted(Counter(kind for kind, _ in self._seen).items()))
+
+    def learn(self, text: str, scope: str) -> None:
+        """Remember the personal values of a text."""
+        if self.mode == "none":
+            return
+        prepared = self.prepare(text)
+        self._runs.update(run.group()[:3] for run in HANGUL_RUN.finditer(prepared) if len(run.group()) >= 3)
+        for found in self._find(prepared):
+            self._remember(found, prepared[found.start : found.end], scope)
+
+    def settle(self) -> None:
+        """Choose every value's surrogate, in an order that does not depend on that of the texts.
+
+        A word that a scanner took for a name once and passed by more than nine times is no name, and is left alone.
+        """
+        self._ordinary = {
+            name
+            for name, hits in self._hits.items()
+            if len(name) >= 3 and self._runs[name[:3]] > max(ORDINARY_COUNT, hits * ORDINARY_RATIO)
+        }
+        self._names -= self._ordinary
+        for kind, value in sorted(
+            self._seen, key=lambda one: hmac.new(self._key, repr(one).encode(), "sha256").digest()
+        ):
+            self._surrogate(kind, value)
+
+    def mask(self, text: str, scope: str) -> str:
+        """Return the text with its personal values replaced, and count them under ``scope``."""
+        if self.mode == "none":
+            return unicodedata.normalize("NFC", text)
+        prepared = self.prepare(text)
+        written, at = list[str](), 0
+        counts = self.counts.setdefault(scope, Counter())
+        for found in self._decide(prepared, scope):
+            value = prepared[found.start : found.end]
+            written += (prepared[at : found.start], self._replacement(found, value))
+            at = found.end
+            counts[found.kind] += 1
+        return "".join(written) + prepared[at:]
+
+    def mask_path(self, path: str, scope: str) -> str:
+        """Mask a file's name: also words in it that merely look like a person's name."""
+        if self.mode == "none":
+            return path
+        masked = self.mask(path, scope)
+
+        def word(match: re.Match[str]) -> str:
+            run = match.group()
+            if run in self._taken or len(run) != 3 or not looks_like_name(run):
+                return run
+            return self._replacement(Found(0, len(run), "name"), run)
+
+        return HANGUL_RUN.sub(word, masked)
+
+    def _find(self, text: str) -> tuple[Found, ...]:
+        name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if name not in self._spans:
+            self._spans[name] = tuple(disjoint(text, [*field_spans(text), *text_spans(text, self._scanner)]))
+        return self._spans[name]
+
+    def _remember(self, found: Found, value: str, scope: str) -> None:
+        kind, plain = found.kind, canonical(found.kind, value)
+        if not plain:
+            return
+        if kind in DIGIT_KINDS and plain.isdigit():
+            kind = self._kinds.get(plain, kind)
+            kind = min(kind, found.kind, key=lambda name: RANK.get(name, len(RANK)))
+            if self._kinds.get(plain, kind) != kind:
+                self._seen.discard((self._kinds[plain], plain))
+            self._kinds[plain] = kind
+        elif kind == "name" and HANGUL_RUN.fullmatch(plain):
+            self._hits[plain] += 1 if not found.certain else ORDINARY_COUNT
+            if len(plain) >= 3 and looks_like_name(plain):
+                self._names.add(plain)
+            elif found.certain and len(plain) >= 2:
+                self._local.setdefault(scope, set()).add(plain)
+        elif kind in {"email", "passport"}:
+            self._kinds[plain] = kind
+        elif kind == "name" and " " not in plain:
+            if len(plain) >= 3 and found.certain:
+                self._local.setdefault(scope, set()).add(value)
+        elif kind == "name" or (kind == "address" and len(plain) >= 8):
+            self._phrase(kind, value)
+        self._seen.add((kind, plain))
+        self._originals.add(plain)
+
+    def _phrase(self, kind: str, value: str) -> None:
+        first = WORD.search(value)
+        if first:
+            self._phrases.setdefault(first.group(), {})[value[first.start() :]] = kind
+
+    def _decide(self, text: str, scope: str) -> list[Found]:
+        spans = [*self._find(text)]
+        known = [*self._known(text, scope)]
+        # what a key names keeps its bounds; then values known from elsewhere; then what only looks like one
+        fields = [found for found in spans if found.certain]
+        looks = [f for f in spans if not f.certain and canonical(f.kind, text[f.start : f.end]) not in self._ordinary]
+        return disjoint(text, [*fields, *known, *looks], ranked=True)
+
+    def _known(self, text: str, scope: str) -> Iterator[Found]:
+        """Yield learnt values wherever they stand."""
+        for chain in CHAIN.finditer(text):
+            groups = [(g.start() + chain.start(), g.end() + chain.start()) for g in re.finditer(r"\d+", chain.group())]
+            yield from self._numbers(text, groups)
+        for pattern, kind in ((EMAIL, "email"), (CODE_WORD, "passport")):
+            for match in pattern.finditer(text):
+                if self._kinds.get(canonical(kind, match.group())) == kind:
+                    yield Found(*match.span(), kind)
+        local = self._local.get(scope, set())
+        yield from self._korean_names(text, local)
+        yield from self._words(text, local)
+
+    def _korean_names(self, text: str, local: Set[str]) -> Iterator[Found]:
+        for run in HANGUL_RUN.finditer(text):
+            word = run.group()
+            length = next((count for count in (6, 5, 4, 3) if word[:count] in self._names and len(word) >= count), 0)
+            if not length:
+                fits = (count for count in (6, 5, 4, 3, 2) if word[:count] in local and AFTER_SHORT.match(word, count))
+                length = next(fits, 0)
+            if length:
+                yield Found(run.start(), run.start() + length, "name")
+
+    def _words(self, text: str, local: Set[str]) -> Iterator[Found]:
+        lengths: dict[str, list[int]] = {}
+        for match in WORD.finditer(text):
+            word, start = match.group(), match.start()
+            if word in local and not HANGUL_RUN.fullmatch(word):
+                yield Found(*match.span(), "name")
+            if word not in self._phrases:
+                continue
+            phrases = self._phrases[word]
+            if word not in lengths:
+                lengths[word] = sorted({len(phrase) for phrase in phrases}, reverse=True)
+            for length in lengths[word]:
+                kind = phrases.get(text[start : start + length])
+                if kind and not text[start + length : start + length + 1].isalnum():
+                    yield Found(start, start + length, kind)
+                    break
+
+    def _numbers(self, text: str, groups: Sequence[tuple[int, int]]) -> Iterator[Found]:
+        first = 0
+        while first < len(groups):
+            for last in range(min(len(groups), first + 6) - 1, first - 1, -1):
+                digits = "".join(text[start:end] for start, end in groups[first : last + 1])
+                start = groups[first][0]
+                start -= start > 0 and text[start - 1] == "+"
+                plain = canonical("phone", digits)
+                plain = digits if digits in self._kinds else plain
+                if len(digits) >= MIN_DIGITS and plain in self._kinds:
+                    yield Found(start, groups[last][1], self._kinds[plain])
+                    first = last
+                    break
+            first += 1
+
+    def _replacement(self, found: Found, value: str) -> str:
+        kind, plain = found.kind, canonical(found.kind, value)
+        if self.mode == "label":
+            label = f"[{KINDS[kind]}]"
+            return f'"{label}"' if found.bare else label
+        if kind in DIGIT_KINDS:
+            kind = self._kinds.get(plain, kind)
+        made = pour(kind, value, self._surrogate(kind, plain))
+        return made.replace('"', "") if not found.bare else re.sub(r"^0(?=\d)", "1", made)
+
+    def _surrogate(self, kind: str, plain: str) -> str:
+        asked = (kind, plain)
+        if asked not in self._made:
+            made, attempt = plain, 0
+            while made == plain or made in self._originals or made in self._taken:
+                made = invent(self._key, kind, plain, attempt)
+                attempt += 1
+                if attempt > 64 and made != plain:  # so few values of this shape that two must share one
+                    break
+                if attempt > 256:
+                    made = f"[{KINDS[kind]}]"
+                    break
+            self._made[asked] = made
+            self._taken.add(made)
+        return self._made[asked]
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    units = [int(unit, 16) for unit in re.findall(r"\\u([0-9a-fA-F]{4})", match.group())]
+    text = b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "replace")
+    is_plain = all(character.isalnum() or character in "·—–’“”… " for character in text)
+    return text if is_plain and "\ufffd" not in text else match.group()

@@ -1,0 +1,1 @@
+"""Parts of the corpus stage: files → sources of text, requests, language tags, the split, near-duplicates."""

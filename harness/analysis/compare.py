@@ -1,0 +1,224 @@
+"""Two runs, or two arms of one run, on the work that both did: the same steps and tasks, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from harness.analysis import compared_figures as figures
+from harness.analysis import soundness
+from harness.analysis.loading import Records, read_records
+from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan
+from harness.analysis.steps import OK, counted
+from harness.errors import UsageError
+from harness.store import RunFolder
+
+STEP = ("workload", "concurrency", "repeat", "turn", "task_id", "step_index")
+TASK = STEP[:-1]
+_OF_STEPS = (
+    "steady", "ok", "kind", "language", "genre", "drafter", "prompt_tokens", "num_drafts", "num_accepted_tokens", "decode_passes",
+    "num_accepted_tokens_per_pos", "output_sha256",
+)  # fmt: skip
+ArmPair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: the run's folder and what its manifest says."""
+
+    path: str
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All figures of a comparison; frames are those of ``harness.analysis.frames`` (COMPARED_…, DIFFERENCES).
+
+    ``within``: both sides are arms of one run, which alternated, so that the machine's drift cancels; else times carry it.
+    ``drafting`` are the pairs of which both sides really draft: those get a verdict.
+    """
+
+    before: Side
+    after: Side
+    arms: tuple[ArmPair, ...]
+    drafting: tuple[ArmPair, ...]
+    differences: pl.DataFrame
+    times: pl.DataFrame
+    acceptance: pl.DataFrame
+    survival: pl.DataFrame
+    outputs: pl.DataFrame
+    steps: pl.DataFrame
+
+    @property
+    def within(self) -> bool:
+        """Whether both sides are arms of one run."""
+        return self.before == self.after
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found that makes the figures be about something else than the drafter."""
+        return not (self.differences["severity"] == "invalid").any()
+
+
+def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmPair] | None = None) -> Comparison:
+    """Compare two runs, or, where ``after`` is ``None``, arms of one.
+
+    Pairs are the same workload, concurrency, repeat, start of the task, task and step; ``arms`` pairs arms, by default those of equal
+    names, and those with a drafter where each run has just one. Counted steps that succeeded on both sides count: inside the steady
+    window, or, where a load has no such pair, all of them.
+
+    Raises:
+        UsageError: if an arm is not there, or the runs have nothing in common; the message says what each holds.
+        RunFolderError: if a folder is damaged.
+    """
+    sides = (read_records(before), read_records(before if after is None else after))
+    after_folder = before if after is None else after
+    pairs = _arms(sides, (before, after_folder), arms, within=after is None)
+    gone = {
+        plan.name: soundness.changed_tasks(before.manifest, after_folder.manifest, plan.name) for plan in _shared(sides)
+    }
+    left, right = (
+        _rows(records, pairs, side, gone) for side, records in (("arm_before", sides[0]), ("arm_after", sides[1]))
+    )
+    key = ["arm_before", "arm_after", *STEP]
+    if left.steps.join(right.steps, on=key, how="semi").is_empty():
+        raise UsageError(
+            f"the runs have no step in common, nothing can be compared\n{_holdings((before, after_folder), sides)}"
+        )
+    everything = _joined(left.steps, right.steps, STEP)
+    good = figures.in_window(everything.filter(pl.col("ok") & pl.col("ok_after")))
+    tasks = figures.in_window(_joined(left.tasks, right.tasks, TASK).filter(pl.col("ok") & pl.col("ok_after")))
+    workloads = [plan.name for plan in _shared(sides) if plan.name in set(everything["workload"])]
+    rows = soundness.differences(before.manifest, after_folder.manifest, workloads, pairs)
+    prompts = soundness.of_prompts(everything.filter(pl.col("ok") & pl.col("ok_after")))
+    exact = {plan.name for plan in _shared(sides) if _exact(plan.name, sides)}
+    live = {plan.name for records in sides for plan in records.plans if plan.history == "live"}
+    same = everything.filter(pl.col("ok") & pl.col("ok_after") & pl.col("workload").is_in(list(exact)))
+    same = same.filter(~pl.col("workload").is_in(list(live)) | (pl.col("step_index") == 0))
+    methods = [{arm: method for plan in records.plans for arm, method in plan.methods.items()} for records in sides]
+    drafting = [pair for pair in pairs if all(_drafts(methods[side].get(arm)) for side, arm in enumerate(pair))]
+    return Comparison(
+        before=Side(str(before.path), before.manifest),
+        after=Side(str(after_folder.path), after_folder.manifest),
+        arms=pairs,
+        drafting=tuple(drafting),
+        differences=soundness.frame([*prompts, *rows]),
+        times=figures.times(tasks),
+        acceptance=figures.acceptance(good),
+        survival=figures.survival(good),
+        outputs=figures.outputs(same, [records.texts for records in sides], [records.tokens for records in sides]),
+        steps=figures.steps(left.steps, right.steps),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    steps: pl.DataFrame
+    tasks: pl.DataFrame
+
+
+def _rows(records: Records, pairs: Sequence[ArmPair], side: str, gone: Mapping[str, Sequence[str]]) -> _Rows:
+    """Return one side's counted steps and tasks, once for each pair of arms that they belong to, with the n-th start of a task as
+    ``turn`` and their own baseline's time."""
+    arms = pl.DataFrame(pairs, schema={"arm_before": pl.String, "arm_after": pl.String}, orient="row").unique(
+        maintain_order=True
+    )
+    arms = arms.with_columns(arm=pl.col(side))
+    turn = pl.col("instance").rank("dense").over("cell", "task_id").cast(pl.Int64)
+    changed = [(workload, task) for workload, tasks in gone.items() for task in tasks]
+    left_out = pl.DataFrame(changed, schema={"workload": pl.String, "task_id": pl.String}, orient="row")
+    keep = partial(pl.DataFrame.join, other=left_out, on=["workload", "task_id"], how="anti")
+    steps = keep(counted(records.steps).with_columns(turn=turn, ok=OK))
+    tasks = keep(counted(records.tasks).with_columns(turn=turn))
+    baselines = pl.DataFrame(
+        [(plan.name, plan.baseline) for plan in records.plans if plan.baseline is not None],
+        schema={"workload": pl.String, "arm": pl.String},
+        orient="row",
+    )
+    own = tasks.filter("ok").join(baselines, on=["workload", "arm"], how="semi").select(*TASK, baseline_s="task_time_s")
+    drafting = tasks.join(baselines, on=["workload", "arm"], how="anti").join(own, on=list(TASK), how="left")
+    bare = tasks.join(baselines, on=["workload", "arm"], how="semi").with_columns(baseline_s=pl.lit(None, pl.Float64))
+    tasks = pl.concat([drafting, bare], how="diagonal").sort(*TASK, "arm")
+    names = ["arm_before", "arm_after"]
+    return _Rows(
+        steps.join(arms, on="arm").select(*names, *STEP, *_OF_STEPS).sort(*names, *STEP),
+        tasks.join(arms, on="arm")
+        .select(*names, *TASK, "steady", "ok", "task_time_s", "baseline_s")
+        .sort(*names, *TASK),
+    )
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    return left.join(right, on=["arm_before", "arm_after", *key], how="inner", suffix="_after", maintain_order="left")
+
+
+def _shared(sides: Sequence[Records]) -> list[WorkloadPlan]:
+    there = {plan.name for plan in sides[1].plans}
+    return [plan for plan in sides[0].plans if plan.name in there]
+
+
+def _exact(workload: str, sides: Sequence[Records]) -> bool:
+    return all(plan.temperature == 0 for records in sides for plan in records.plans if plan.name == workload)
+
+
+def _drafts(method: str | None) -> bool:
+    return method not in (None, "none", SYNTHETIC_METHOD)
+
+
+def _arms(
+    sides: Sequence[Records], folders: Sequence[RunFolder], wanted: Sequence[ArmPair] | None, *, within: bool
+) -> tuple[ArmPair, ...]:
+    """Return the pairs of arms to compare.
+
+    Raises:
+        UsageError: if an arm is not there, none is shared, or one run is given without arms.
+    """
+    names = [list(dict.fromkeys(arm for plan in records.plans for arm in plan.methods)) for records in sides]
+    if wanted is None:
+        if within:
+            raise UsageError(
+                f"one run alone: say which of its arms to compare, as in --arms before=after; {folders[0].path} has "
+                f"{', '.join(names[0])}"
+            )
+        equal = [(arm, arm) for arm in names[0] if arm in names[1]] + _lone_drafters(sides)
+        if not equal:
+            raise UsageError(
+                "the runs have no arm of one name; pair them with --arms before=after\n" + _holdings(folders, sides)
+            )
+        return tuple(equal)
+    for pair in wanted:
+        for arm, there, folder in zip(pair, names, folders, strict=True):
+            if arm not in there:
+                raise UsageError(
+                    f"--arms {pair[0]}={pair[1]}: {folder.path} has no arm {arm!r}; it has {', '.join(there)}"
+                )
+        if within and pair[0] == pair[1]:
+            raise UsageError(
+                f"--arms {pair[0]}={pair[1]}: an arm compared with itself says nothing; name two arms of the run"
+            )
+    return tuple(dict.fromkeys(wanted))
+
+
+def _lone_drafters(sides: Sequence[Records]) -> list[ArmPair]:
+    """Return the pair of the two runs' only arms with a drafter, where each has just one and their names differ."""
+    before, after = ({arm for plan in records.plans for arm in plan.drafting} for records in sides)
+    return [(before.pop(), after.pop())] if len(before) == len(after) == 1 and before != after else []
+
+
+def _holdings(folders: Sequence[RunFolder], sides: Sequence[Records]) -> str:
+    """Say what each run holds, so that a reader sees why nothing fits."""
+    lines = []
+    for folder, records in zip(folders, sides, strict=True):
+        done = records.cells.filter(pl.col("status") == "done")
+        lines.append(f"{folder.path}: {done.height} finished cells")
+        for plan in records.plans:
+            loads = sorted(done.filter(pl.col("workload") == plan.name)["concurrency"].unique().to_list())
+            measured = ", ".join(map(str, loads)) or "none finished"
+            lines.append(
+                f"  {plan.name}: arms {', '.join(plan.methods)}; concurrency {measured}; {len(plan.task_ids)} tasks"
+            )
+    return "\n".join(lines)

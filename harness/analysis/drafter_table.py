@@ -1,0 +1,111 @@
+"""What each drafter does on which text: arm by workload, language and genre, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import polars as pl
+
+from harness.analysis.acceptance import with_rounds
+from harness.analysis.frames import DRAFTERS
+from harness.analysis.intervals import add_ratio
+from harness.analysis.lossless import SAME_STEP
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.steps import OK, counted
+
+KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
+
+
+def drafter_table(
+    steps: pl.DataFrame,
+    tasks: pl.DataFrame,
+    paired: pl.DataFrame,
+    speed_ups: pl.DataFrame,
+    plans: Iterable[WorkloadPlan],
+) -> pl.DataFrame:
+    """Return ``frames.DRAFTERS`` of the arms with a drafter, from the steady window.
+
+    Acceptance length and tokens per pass rest on steps, pooled over concurrencies or at one. Speed-ups stand at one concurrency: that
+    of tasks (Σ baseline time / Σ arm time over paired tasks) where languages are pooled, since a task mixes them, and that of steps
+    (Σ baseline latency / Σ arm latency over the same steps) everywhere. Rows that pool workloads have only concurrencies that all
+    workloads with that arm measured; a task that stands in two workloads is one task there.
+
+    Args:
+        steps: step rows with ``steady``, ``drafter`` and ``genre``.
+        tasks: task rows with ``genre``.
+        paired: of :func:`harness.analysis.speedup.pairs`.
+        speed_ups: ``frames.SPEED_UP``; a row that it has too takes its interval from there, so that no figure has two.
+        plans: workloads of the run.
+    """
+    good = counted(steps).filter(pl.col("steady") & OK)
+    own = good.filter("drafter")
+    genres = tasks.select("workload", "task_id", "genre").unique()
+    times = paired.filter("steady").join(genres, on=["workload", "task_id"], how="left")
+    sources = {
+        "acceptance_length": (with_rounds(own), "num_accepted_tokens", "num_drafts", 1.0),
+        "tokens_per_pass": (_with_passes(own), "num_accepted_tokens", "decode_passes", 1.0),
+        "speed_up": (times, "baseline_task_time_s", "task_time_s", 0.0),
+        "step_speed_up": (_step_pairs(good, plans), "baseline_latency_s", "step_latency_s", 0.0),
+    }
+    frames = []
+    for on in product((True, False), repeat=len(KEYS)):
+        by = ["arm", *(name for name, kept in zip(KEYS, on, strict=True) if kept)]
+        frame = _everywhere(own, by).group_by(by, maintain_order=True).agg(
+            pl.col("task_id").n_unique().alias("n_tasks"),
+            pl.len().alias("n_steps"),
+            pl.when(pl.col("num_drafts").count() > 0).then(pl.col("num_drafts").sum()),
+        )  # fmt: skip
+        for name, (rows, above, below, plus) in sources.items():
+            told = name in ("acceptance_length", "tokens_per_pass")
+            if told or ("concurrency" in by and not (name == "speed_up" and "language" in by)):
+                frame = add_ratio(frame, _everywhere(rows, by), by, name, above, below, plus=plus)
+            else:
+                frame = frame.with_columns(
+                    pl.lit(None, pl.Float64).alias(f"{name}{end}") for end in ("", "_low", "_high")
+                )
+        pooled = [pl.lit(None, kind).alias(name) for name, kind in KEYS.items() if name not in by]
+        frames.append(frame.with_columns(pooled).select(DRAFTERS))
+    return _as_elsewhere(pl.concat(frames), speed_ups).sort(DRAFTERS[:5], nulls_last=False)
+
+
+def _as_elsewhere(frame: pl.DataFrame, speed_ups: pl.DataFrame) -> pl.DataFrame:
+    keys, ends = ["workload", "arm", "concurrency"], ("speed_up_low", "speed_up_high")
+    there = speed_ups.filter(pl.col("window") == "steady").select(
+        *keys, *(pl.col(end).alias(f"own_{end}") for end in ends)
+    )
+    whole = pl.col("language").is_null() & pl.col("genre").is_null() & pl.col("workload").is_not_null()
+    frame = frame.join(there, on=keys, how="left", maintain_order="left")
+    return frame.with_columns(pl.when(whole).then(f"own_{end}").otherwise(end).alias(end) for end in ends).select(
+        DRAFTERS
+    )
+
+
+def _everywhere(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return the rows that a table with these keys may use.
+
+    Of those that pool workloads only loads that all have: else the mix of tasks would change from load to load. A row of unknown
+    genre stands where genres are pooled, and makes no row that looks like one.
+    """
+    if "genre" in by:
+        rows = rows.filter(pl.col("genre").is_not_null())
+    if "workload" in by or "concurrency" not in by:
+        return rows
+    here = pl.col("workload").n_unique()
+    return rows.filter(here.over("arm", "concurrency") == here.over("arm"))
+
+
+def _with_passes(steps: pl.DataFrame) -> pl.DataFrame:
+    return steps.filter(pl.col("decode_passes").is_not_null() & pl.col("num_accepted_tokens").is_not_null())
+
+
+def _step_pairs(good: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
+    baselines = pl.DataFrame(
+        [(plan.name, plan.baseline) for plan in plans if plan.baseline is not None],
+        schema={"workload": pl.String, "arm": pl.String},
+        orient="row",
+    )
+    baseline = good.join(baselines, on=["workload", "arm"], how="semi")
+    return good.filter("drafter").join(
+        baseline.select(*SAME_STEP, baseline_latency_s="step_latency_s"), on=list(SAME_STEP), how="inner"
+    )

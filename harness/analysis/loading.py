@@ -1,0 +1,78 @@
+"""The records of a run as step, task and cell rows with their times: what every analysis of it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from harness.analysis.outputs import StepKey, prompts
+from harness.analysis.plan import WorkloadPlan, read_plan
+from harness.analysis.rows import read_rows
+from harness.analysis.steps import add_steady, add_times, task_rows, windows
+from harness.errors import WorkloadError
+from harness.store import RunFolder
+from harness.workload import load
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
+    written. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it."""
+
+    plans: tuple[WorkloadPlan, ...]
+    steps: pl.DataFrame
+    tasks: pl.DataFrame
+    cells: pl.DataFrame
+    texts: dict[str, str]
+    tokens: dict[str, tuple[int, ...] | None]
+    prompts: dict[StepKey, str]
+    unread: dict[str, str]
+
+
+def read_records(folder: RunFolder) -> Records:
+    """Read a run folder.
+
+    Raises:
+        RunFolderError: if the manifest or a line of the records is damaged.
+    """
+    plans = read_plan(folder.manifest)
+    arms = [(plan.name, arm, arm != plan.baseline) for plan in plans for arm in plan.methods]
+    roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
+    texts: dict[str, str] = {}
+    tokens: dict[str, tuple[int, ...] | None] = {}
+    for output in folder.outputs():
+        texts[output.sha256] = output.text
+        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+    rows, cells = read_rows(folder, plans)
+    known_prompts, unread = prompts(plans, folder.path)
+    own = _genres(plans, folder.path, unread)
+    steps = add_times(rows, roles).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
+    tasks = task_rows(steps).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
+    window = windows(tasks)
+    return Records(
+        plans=plans,
+        steps=add_steady(steps, window, "due_ns"),
+        tasks=add_steady(tasks, window, "start_ns"),
+        cells=cells,
+        texts=texts,
+        tokens=tokens,
+        prompts=known_prompts,
+        unread=unread,
+    )
+
+
+def _genres(plans: tuple[WorkloadPlan, ...], folder: Path, unread: dict[str, str]) -> pl.DataFrame:
+    """Return the genre of each task, from the manifest, or for runs that did not write it down from task files that are unchanged."""
+    rows: list[tuple[str, str, str]] = []
+    for plan in plans:
+        genres = plan.genres
+        if not genres and plan.name not in unread:
+            try:
+                path = Path(plan.path) if plan.path_from_run is None else folder / plan.path_from_run
+                genres = {task.id: task.genre for task in load(path).tasks}
+            except WorkloadError:  # gone since the prompts were read
+                continue
+        rows += [(plan.name, task, genre) for task, genre in genres.items()]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("workload", "task_id", "genre"), pl.String), orient="row")

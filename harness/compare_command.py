@@ -1,0 +1,74 @@
+"""`harness compare`: its arguments, and from folders to a comparison and its files. The command line prints what comes back."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.store import RunFolder
+
+if TYPE_CHECKING:
+    from harness.analysis.compare import ArmPair, Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the command line says at the end: tables and sentences, the page, the verdict."""
+
+    text: str
+    page: Path
+    verdict: str
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    command.add_argument(
+        "before", type=Path, metavar="RUN_BEFORE", help="a run folder; alone, with --arms, two of its arms"
+    )
+    command.add_argument("after", type=Path, nargs="?", metavar="RUN_AFTER", help="the run folder to compare with it")
+    command.add_argument(
+        "--arms",
+        nargs="+",
+        type=_pair,
+        metavar="BEFORE=AFTER",
+        help="which arm of the one to compare with which of the other (default: those of one name, and the only ones with a drafter)",
+    )
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a folder in RUN_AFTER)")
+    command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default: that of the run after)")
+
+
+def compare(args: argparse.Namespace) -> Compared:
+    """Compare, write the files and return what is to be said.
+
+    Raises:
+        UsageError: if the runs have nothing in common or an arm is not there.
+        RunFolderError: if a folder is no run, is damaged, or cannot be written.
+    """
+    from harness.analysis.compare import compare_runs
+    from reports import comparison as rendered
+
+    before = RunFolder.open(args.before)
+    after = None if args.after is None else RunFolder.open(args.after)
+    if after is not None and after.path.resolve() == before.path.resolve():
+        raise UsageError(f"{args.before} twice: to compare two arms of one run, give it once with --arms before=after")
+    result = compare_runs(before, after, args.arms)
+    last = before if after is None else after
+    lang = args.lang or last.manifest.get("lang") or "en"
+    page = rendered.write_all(result, args.out or last.path / _name(result), lang)
+    return Compared(rendered.console(result, lang), page, rendered.headline(result, lang))
+
+
+def _pair(text: str) -> ArmPair:
+    before, equals, after = text.partition("=")
+    if not equals or not before or not after or "=" in after:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pair of arms; for example public=adapted")
+    return before, after
+
+
+def _name(result: Comparison) -> str:
+    if not result.within:
+        return f"compared-with-{Path(result.before.path).resolve().name}"
+    return "compared-" + "-".join("-".join(pair) for pair in result.arms)[:80]
