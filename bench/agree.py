@@ -1,10 +1,13 @@
-"""Whether both engines write the same: the greedy answers of llama.cpp and the builtin engine to the same prompts.
+"""Whether both engines write the same, and draft the same: their greedy answers to the same prompts.
 
-``python -m bench.agree [--model ref-koen] [--every 10] [--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one
-in float32 and llama.cpp's with float32 K/V and no flash attention, sends each step of the workloads to both as chat messages and
-compares text, prompt tokens and finish reason. Every answer that differs is asked of the builtin engine once more with its two best
-tokens at each position, and told with the gap between them where the texts part: a gap near float32's rounding is a tie that
-summation order decides, a large one is a fault. Exit code 1 if any gap is above ``--tie``.
+``python -m bench.agree [--model ref-koen] [--drafter ref:public-dflash2 [--tokens N]] [--attention engine] [--every 10]
+[--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one in float32 and llama.cpp's with float32 K/V and no
+flash attention (or as it is by itself, with ``--attention engine``), sends each step of the workloads to both as chat messages
+and compares text, prompt tokens and finish reason. Every answer that differs is told with the gap between the builtin engine's
+two best tokens where the texts part: a gap near float32's rounding is a tie that summation order decides, a large one is a fault.
+
+With a drafter both sides draft with it, and the rounds, drafted and accepted tokens of either are printed for each step with
+equal answers, and in sum. Exit code 1 if a difference is no tie, or if no two answers were equal.
 """
 
 from __future__ import annotations
@@ -16,35 +19,35 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from harness.engines.base import Endpoint
+from bench.agree_answers import Outcome, Side, compare
 from harness.engines.builtin import BuiltinEngine
 from harness.engines.llamacpp import LlamaCppEngine
+from harness.errors import HarnessError, UsageError
+from harness.models import resolve_folder
+from harness.records import SpecCounters
 from harness.replay.prompts import build_request
 from harness.workload import Arm, EngineSpec, load
 
-__all__ = ["Disagreement", "compare", "main", "steps", "top_two_gap"]
+__all__ = ["arms_of", "exit_code", "main", "steps", "summary"]
 
 WORKLOADS = Path(__file__).parents[1] / "workloads"
 TIE = 1e-3
 """Difference of two log probabilities below which rounding may decide which token is the best."""
-_TIMEOUT_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """One step that was answered differently; ``gap`` is between the two best tokens where the texts part, unknown without."""
-
-    step: str
-    what: str
-    llamacpp: str
-    builtin: str
-    gap: float | None
+ARM = "arm"
+METHODS = {
+    "DFlashDraftModel": ("dflash", "draft-dflash"),
+    "DFlash2DraftModel": ("dflash2", "draft-dflash"),
+    "LlamaForCausalLMEagle3": ("eagle3", "draft-eagle3"),
+    "Eagle3LlamaForCausalLM": ("eagle3", "draft-eagle3"),
+}
+"""Architecture of a drafter → its method on the builtin engine and on llama.cpp."""
 
 
 def steps(paths: Sequence[Path], every: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -66,105 +69,134 @@ def steps(paths: Sequence[Path], every: int) -> Iterator[tuple[str, dict[str, An
                 yield f"{path.stem}/{task.id}/{index}", body
 
 
-def top_two_gap(content: Sequence[dict[str, Any]], agreed: str) -> float | None:
-    """Return the difference of the two best log probabilities at the first token that does not lie in the text ``agreed``.
+def arms_of(drafter: str | None, tokens: int | None) -> tuple[Arm, Arm]:
+    """Return llama.cpp's arm and the builtin engine's for a drafter that comes with the package; without one neither drafts.
 
-    ``content`` is ``choices[0].logprobs.content`` with ``top_logprobs`` 2.
+    ``tokens`` is how many a round drafts; by default all that a block holds, else 4.
+
+    Raises:
+        ModelError: if there is no such drafter.
+        UsageError: if llama.cpp does not have its method.
     """
-    written = b""
-    for token in content:
-        written += bytes(token.get("bytes") or token["token"].encode())
-        if len(written) > len(agreed.encode()):
-            best = sorted((item["logprob"] for item in token["top_logprobs"]), reverse=True)
-            return best[0] - best[1] if len(best) > 1 else None
-    last = content[-1]["top_logprobs"] if content else []
-    return last[0]["logprob"] - last[1]["logprob"] if len(last) > 1 else None
-
-
-async def compare(
-    client: httpx.AsyncClient, ours: Endpoint, theirs: Endpoint, name: str, body: dict[str, Any]
-) -> Disagreement | str:
-    """Ask both engines; return how they disagree, or ``equal``, or ``too long`` where neither takes the prompt."""
-    first, second = await _ask(client, ours, body), await _ask(client, theirs, body)
-    if "error" in first or "error" in second:
-        both = "error" in first and "error" in second
-        return (
-            "too long"
-            if both
-            else Disagreement(name, "refused", json.dumps(second)[:200], json.dumps(first)[:200], None)
+    if drafter is None:
+        return Arm(name=ARM, method="none"), Arm(name=ARM, method="none")
+    config = json.loads((resolve_folder(drafter).path / "config.json").read_text("utf-8"))
+    names = [str(name) for name in config.get("architectures") or []]
+    methods = next((METHODS[name] for name in names if name in METHODS), None)
+    if methods is None and any(name.endswith("ForCausalLM") for name in names):
+        methods = "draft_model", "draft-simple"
+    if methods is None:
+        raise UsageError(
+            f"{drafter} is of a method that llama.cpp does not have; allowed: dflash, dflash2, eagle3, draft_model"
         )
-    made, other = first["choices"][0], second["choices"][0]
-    texts = [choice["message"].get("content") or "" for choice in (other, made)]
-    counts = [answer["usage"]["prompt_tokens"] for answer in (second, first)]
-    if counts[0] != counts[1]:
-        return Disagreement(name, "prompt tokens", str(counts[0]), str(counts[1]), None)
-    if texts[0] == texts[1] and made["finish_reason"] == other["finish_reason"]:
-        return "equal"
-    told = await _ask(client, ours, {**body, "logprobs": True, "top_logprobs": 2})
-    content = told["choices"][0]["logprobs"]["content"]
-    agreed = _common(texts[0], texts[1])
-    return Disagreement(
-        name, "text", texts[0][len(agreed) :][:60], texts[1][len(agreed) :][:60], top_two_gap(content, agreed)
+    block = config.get("block_size")
+    count = tokens or (block - 1 if isinstance(block, int) else 4)
+    return (
+        Arm(name=ARM, method=methods[1], draft_model=drafter, options={"n_max": count}),
+        Arm(name=ARM, method=methods[0], options={"model": drafter, "num_tokens": count}),
     )
 
 
-def _common(one: str, other: str) -> str:
-    parted = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return one[: next(parted, min(len(one), len(other)))]
+def exit_code(outcomes: Sequence[Outcome], tie: float) -> int:
+    """Return 0 if answers were equal and all that differ are ties."""
+    equal = any(one.verdict == "equal" for one in outcomes)
+    return 0 if equal and not any(_beyond(one, tie) for one in outcomes) else 1
 
 
-async def _ask(client: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any]) -> dict[str, Any]:
-    extra = {
-        key: value for key, value in endpoint.extra_body.items() if key not in ("return_rounds", "timings_per_token")
-    }
-    answer = await client.post(
-        f"{endpoint.base_url}/v1/chat/completions", json={"model": endpoint.model, **extra, **body}, timeout=_TIMEOUT_S
+def summary(outcomes: Sequence[Outcome], tie: float) -> str:
+    """Return the lines that end the output."""
+    counts = Counter(one.verdict for one in outcomes)
+    parted = [one.gap for one in outcomes if one.gap is not None]
+    line = f"{len(outcomes)} steps: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
+    line += f"; beyond a tie of {tie:g}: {sum(_beyond(one, tie) for one in outcomes)}"
+    lines = [line + (f"; largest gap where texts part: {max(parted):.2g}" if parted else "")]
+    drafted = [one for one in outcomes if one.counts is not None]
+    if drafted:
+        pairs = [one.counts for one in drafted if one.counts is not None]
+        kinds = Counter(_alike(one) for one in drafted)
+        theirs, ours = (sum((pair[side] for pair in pairs), start=SpecCounters(0, 0, 0)) for side in (0, 1))
+        lines.append(f"{len(pairs)} equal answers, llama.cpp | builtin: {_figures((theirs, ours))}")
+        lines.append(
+            f"counts of {kinds['same']} the same; of {kinds['end']} the same but for one accepted token less on llama.cpp, where "
+            f"the answer ended itself; of {kinds['other']} others"
+        )
+    return "\n".join(lines)
+
+
+def _beyond(one: Outcome, tie: float) -> bool:
+    return one.verdict not in ("equal", "too long") and (one.gap is None or one.gap > tie)
+
+
+def _alike(one: Outcome) -> str:
+    assert one.counts is not None
+    theirs, ours = one.counts
+    rounds = None in (theirs.num_drafts, ours.num_drafts) or theirs.num_drafts == ours.num_drafts
+    less = ours.num_accepted_tokens - theirs.num_accepted_tokens
+    if not rounds or theirs.num_draft_tokens != ours.num_draft_tokens or less not in (0, 1):
+        return "other"
+    return "same" if less == 0 else "end" if one.ended else "other"
+
+
+def _figures(counts: tuple[SpecCounters, SpecCounters]) -> str:
+    theirs, ours = counts
+    rows = (
+        ("rounds", theirs.num_drafts, ours.num_drafts),
+        ("drafted", theirs.num_draft_tokens, ours.num_draft_tokens),
+        ("accepted", theirs.num_accepted_tokens, ours.num_accepted_tokens),
     )
-    value: dict[str, Any] = answer.json()
-    return value
+    return ", ".join(f"{name} {_count(one)} | {_count(other)}" for name, one, other in rows)
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _told(one: Outcome) -> str:
+    if one.counts is not None:
+        return f"{one.step}: {_figures(one.counts)}{'' if _alike(one) == 'same' else f' ({_alike(one)})'}"
+    gap = "unknown" if one.gap is None else f"{one.gap:.3g}"
+    return f"{one.step}: {one.verdict} differ, gap {gap}; llama.cpp {one.llamacpp!r}, builtin {one.builtin!r}"
 
 
 async def _run(options: argparse.Namespace) -> int:
     paths = [Path(path) for path in options.workloads] or sorted(WORKLOADS.glob("*.yaml"))
     asked = list(steps(paths, options.every))
-    counts: Counter[str] = Counter()
-    found: list[Disagreement] = []
+    their_arm, our_arm = arms_of(options.drafter, options.tokens)
+    outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        arms = [Arm(name="baseline", method="none")]
         common = {"model": options.model, "context_tokens": options.context_tokens, "threads": options.threads}
         ours = BuiltinEngine(
             EngineSpec(kind="builtin", options={"dtype": "float32"}, **common),
-            arms,
+            [our_arm],
             concurrency=1,
-            folder=Path(folder) / "a",
+            folder=Path(folder) / "builtin",
         )
         theirs = LlamaCppEngine(
-            EngineSpec(kind="llamacpp", options={"attention": "float32"}, **common),
-            arms,
+            EngineSpec(kind="llamacpp", options={"attention": options.attention}, **common),
+            [their_arm],
             concurrency=1,
-            folder=Path(folder) / "b",
+            folder=Path(folder) / "llamacpp",
         )
-        await ours.start()
         try:
+            await ours.start()
             await theirs.start()
+            their_side = Side(theirs.endpoint(ARM), partial(theirs.reader, ARM))
+            our_side = Side(ours.endpoint(ARM), partial(ours.reader, ARM))
             async with httpx.AsyncClient() as client:
                 for number, (name, body) in enumerate(asked, 1):
-                    verdict = await compare(client, ours.endpoint("baseline"), theirs.endpoint("baseline"), name, body)
-                    if isinstance(verdict, Disagreement):
-                        found.append(verdict)
-                        print(f"{verdict}", flush=True)
-                    counts[verdict if isinstance(verdict, str) else "different"] += 1
-                    print(f"\r{number}/{len(asked)} {dict(counts)}", end="", file=sys.stderr, flush=True)
+                    outcomes.append(await compare(client, their_side, our_side, name, body))
+                    if outcomes[-1].counts is not None or outcomes[-1].verdict not in ("equal", "too long"):
+                        print(_told(outcomes[-1]), flush=True)
+                    if sys.stderr.isatty():
+                        print(f"\r{number}/{len(asked)} ", end="", file=sys.stderr, flush=True)
         finally:
             await asyncio.gather(ours.stop(), theirs.stop())
-    bad = [one for one in found if one.gap is None or one.gap > options.tie]
-    print(f"\n{len(asked)} steps: {dict(counts)}; beyond a tie of {options.tie:g}: {len(bad)}")
+    print(summary(outcomes, options.tie))
     if options.out is not None:
-        rows = [{name: getattr(one, name) for name in Disagreement.__slots__} for one in found]
-        options.out.write_text(
-            json.dumps({"counts": counts, "different": rows}, ensure_ascii=False, indent=1) + "\n", "utf-8"
-        )
-    return 1 if bad else 0
+        given = {name: getattr(options, name) for name in ("model", "drafter", "tokens", "attention", "every", "tie")}
+        rows = {"options": given, "outcomes": [asdict(one) for one in outcomes]}
+        options.out.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    return exit_code(outcomes, options.tie)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,12 +204,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.agree", description="Compare both engines' greedy answers.")
     parser.add_argument("workloads", nargs="*", help="workload files (default: all of workloads/)")
     parser.add_argument("--model", default="ref-koen", help="a name that both engines know (default: ref-koen)")
+    parser.add_argument("--drafter", metavar="ref:NAME", help="let both engines draft with this one of the package")
+    parser.add_argument("--tokens", type=int, help="drafted tokens of a round (default: a whole block, else 4)")
+    parser.add_argument(
+        "--attention", choices=("float32", "engine"), default="float32", help="llama.cpp's (default: float32)"
+    )
     parser.add_argument("--every", type=int, default=1, help="take each n-th step (default: all)")
     parser.add_argument("--context-tokens", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tie", type=float, default=TIE, help="gap up to which a difference is a tie")
-    parser.add_argument("--out", type=Path, help="write counts and differences as JSON")
-    return asyncio.run(_run(parser.parse_args(arguments)))
+    parser.add_argument("--out", type=Path, help="write options and what became of each step as JSON")
+    try:
+        return asyncio.run(_run(parser.parse_args(arguments)))
+    except HarnessError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -29,7 +29,16 @@ from drafters.pairs import Pairs, PairState
 from drafters.projections import project
 from drafters.specs import Eagle3Spec, SpecError
 
-__all__ = ["Eagle3", "feature_layers", "tensor_shapes", "untrained"]
+__all__ = [
+    "LAYER",
+    "Eagle3",
+    "feature_layers",
+    "layer_ids",
+    "midlayer",
+    "target_ids",
+    "tensor_shapes",
+    "untrained",
+]
 
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
 LAYER = "midlayer."
@@ -175,13 +184,13 @@ class Eagle3:
             )
         size = checkpoint.number("draft_vocab_size")
         shapes = tensor_shapes(shape, size, checkpoint.number("vocab_size"))
-        weights = _midlayer(checkpoint).fitted(shapes, target.dtype, target.device)
-        self.feature_layers = _layer_ids(config, target.num_layers)
+        weights = midlayer(checkpoint).fitted(shapes, target.dtype, target.device)
+        self.feature_layers = layer_ids(config, target.num_layers)
         self.tree = tree_nodes is not None
         self.max_nodes = num_tokens if tree_nodes is None else tree_nodes
         self._depth = num_tokens
         self._top_k = min(top_k, size) if self.tree else 1
-        self._to_target = _target_ids(weights["d2t"], weights["t2d"], target.vocab_size)
+        self._to_target = target_ids(weights["d2t"], weights["t2d"], target.vocab_size)
         self._normed_residual = bool(config.get("norm_before_residual", False))
         self._eps = shape.eps
         self._fc = project(weights["fc.weight"])
@@ -275,7 +284,7 @@ class Eagle3:
         return rms_norm(rows, weight, self._eps)
 
 
-def _midlayer(checkpoint: Checkpoint) -> Checkpoint:
+def midlayer(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with its layer under one of its two published names."""
     old = "layers.0."
     named = {
@@ -285,7 +294,8 @@ def _midlayer(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(checkpoint.config, named)
 
 
-def _layer_ids(config: Mapping[str, object], num_layers: int) -> tuple[int, ...]:
+def layer_ids(config: Mapping[str, object], num_layers: int) -> tuple[int, ...]:
+    """The target's levels that a checkpoint reads: those it names, else `feature_layers`. Raises SpecError for others."""
     given = config.get(LAYER_IDS)
     if given is None:
         return feature_layers(num_layers)
@@ -294,7 +304,7 @@ def _layer_ids(config: Mapping[str, object], num_layers: int) -> tuple[int, ...]
     return tuple(given)
 
 
-def _target_ids(d2t: Tensor, t2d: Tensor, vocab_size: int) -> Tensor:
+def target_ids(d2t: Tensor, t2d: Tensor, vocab_size: int) -> Tensor:
     """Target id of each draft id [draft vocab]. Raises SpecError unless offsets and flags name the same distinct
     ids."""
     ids = torch.arange(len(d2t), device=d2t.device) + d2t.long()

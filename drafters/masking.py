@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal
 
 from drafters.masking_fields import Found, field_spans, looks_like_name
+from drafters.masking_paths import hide_words
 from drafters.masking_scan import MaskingUnavailable, Scanner, disjoint, tape_scanner, text_spans
 from drafters.surrogates import DIGIT_KINDS, KINDS, canonical, invent, pour, words
 
@@ -25,6 +26,12 @@ __all__ = ["Found", "Masker", "MaskingUnavailable", "Mode", "fingerprint", "tape
 
 Mode = Literal["surrogate", "label", "none"]
 ORDINARY_COUNT, ORDINARY_RATIO = 20, 10
+PARTICLES = frozenset(["", "은", "는", "이", "가", "을", "를", "의", "에", "로", "으로", "과", "와", "도", "만"])
+MIN_FORMS = 4
+INFLECTED = frozenset("의을를이가에로과와도만한해된할")
+"""Last syllables of words with a particle or an ending; not 은, in which too many names end."""
+LEFT = ("ordinary words", "two syllables without a title")
+"""Why finds of a scanner are not replaced."""
 MIN_DIGITS = 7
 """Shorter numbers are replaced where they were found, but not looked for elsewhere."""
 ESCAPED = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
@@ -54,9 +61,10 @@ class Masker:
     def __init__(self, mode: Mode, key: bytes, scanner: Scanner | None) -> None:
         self.mode: Mode = mode
         self.counts: dict[str, Counter[str]] = {}
+        self.left: Counter[str] = Counter(dict.fromkeys(LEFT, 0))
         self._key = key
         self._scanner = scanner
-        self._spans: dict[bytes, tuple[Found, ...]] = {}
+        self._spans: dict[bytes, tuple[tuple[Found, ...], int]] = {}
         self._kinds: dict[str, str] = {}
         self._names: set[str] = set()
         self._local: dict[str, set[str]] = {}
@@ -65,7 +73,9 @@ class Masker:
         self._seen: set[tuple[str, str]] = set()
         self._originals: set[str] = set()
         self._hits: Counter[str] = Counter()
+        self._sure: set[str] = set()
         self._runs: Counter[str] = Counter()
+        self._forms: dict[str, set[str]] = {}
         self._ordinary: set[str] = set()
         self._taken: set[str] = set()
 
@@ -84,21 +94,30 @@ class Masker:
         if self.mode == "none":
             return
         prepared = self.prepare(text)
-        self._runs.update(run.group()[:3] for run in HANGUL_RUN.finditer(prepared) if len(run.group()) >= 3)
-        for found in self._find(prepared):
+        runs = [run.group() for run in HANGUL_RUN.finditer(prepared)]
+        self._runs.update(run[:3] for run in runs if len(run) >= 3)
+        for run in runs:
+            if 2 <= len(run) <= 4 and run[2:] in PARTICLES:
+                self._forms.setdefault(run[:2], set()).add(run[2:])
+        for found in self._find(prepared)[0]:
             self._remember(found, prepared[found.start : found.end], scope)
 
     def settle(self) -> None:
         """Choose every value's surrogate, in an order that does not depend on that of the texts.
 
-        A word that a scanner took for a name once and passed by more than nine times is no name, and is left alone.
+        A word that a scanner took for a name, and passed by more than nine times as often, is left alone where it lacks
+        the form of a name or is a word with its particle; never one that stood beside a key, a title or a role.
         """
         self._ordinary = {
             name
             for name, hits in self._hits.items()
-            if len(name) >= 3 and self._runs[name[:3]] > max(ORDINARY_COUNT, hits * ORDINARY_RATIO)
+            if len(name) >= 3
+            and name not in self._sure
+            and (not looks_like_name(name) or self._is_inflected(name))
+            and self._runs[name[:3]] > max(ORDINARY_COUNT, hits * ORDINARY_RATIO)
         }
         self._names -= self._ordinary
+        self._seen -= {("name", name) for name in self._ordinary}
         for kind, value in sorted(
             self._seen, key=lambda one: hmac.new(self._key, repr(one).encode(), "sha256").digest()
         ):
@@ -111,6 +130,9 @@ class Masker:
         prepared = self.prepare(text)
         written, at = list[str](), 0
         counts = self.counts.setdefault(scope, Counter())
+        spans, short = self._find(prepared)
+        self.left[LEFT[0]] += sum(self._is_ordinary(prepared, found) for found in spans)
+        self.left[LEFT[1]] += short
         for found in self._decide(prepared, scope):
             value = prepared[found.start : found.end]
             written += (prepared[at : found.start], self._replacement(found, value))
@@ -119,24 +141,42 @@ class Masker:
         return "".join(written) + prepared[at:]
 
     def mask_path(self, path: str, scope: str) -> str:
-        """Mask a file's name: also words in it that merely look like a person's name."""
+        """Mask a file's name: every word in it that is not known for one of file names, for any of them may be a person's.
+
+        Such a word becomes ``~`` and eight digits that follow from it and the key. Paths are not counted.
+        """
         if self.mode == "none":
             return path
-        masked = self.mask(path, scope)
+        prepared = self.prepare(path)
+        written, at = list[str](), 0
+        for found in self._decide(prepared, scope):
+            value = prepared[found.start : found.end]
+            written += (hide_words(prepared[at : found.start], self._hidden), self._replacement(found, value))
+            at = found.end
+        return "".join(written) + hide_words(prepared[at:], self._hidden)
 
-        def word(match: re.Match[str]) -> str:
-            run = match.group()
-            if run in self._taken or len(run) != 3 or not looks_like_name(run):
-                return run
-            return self._replacement(Found(0, len(run), "name"), run)
+    def identity(self, text: str) -> str:
+        """Sixteen hexadecimal digits that tell texts apart; without the key no guess at a text can be tried on them."""
+        return hmac.new(self._key, f"identity\0{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:16]
 
-        return HANGUL_RUN.sub(word, masked)
+    def _hidden(self, word: str) -> str:
+        return "~" + hmac.new(self._key, f"path\0{word.casefold()}".encode(), hashlib.sha256).hexdigest()[:8]
 
-    def _find(self, text: str) -> tuple[Found, ...]:
+    def _find(self, text: str) -> tuple[tuple[Found, ...], int]:
+        """Return the personal values of a text by themselves, and how many short words were not taken for names."""
         name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if name not in self._spans:
-            self._spans[name] = tuple(disjoint(text, [*field_spans(text), *text_spans(text, self._scanner)]))
+            looks = text_spans(text, self._scanner)
+            taken = [found for found in looks if not _is_short(text, found)]
+            self._spans[name] = tuple(disjoint(text, [*field_spans(text), *taken])), len(looks) - len(taken)
         return self._spans[name]
+
+    def _is_inflected(self, name: str) -> bool:
+        """Tell whether a name is rather a word of two syllables and a particle: the word stands with others as well."""
+        return name[2:] in INFLECTED and len(self._forms.get(name[:2], ())) >= MIN_FORMS
+
+    def _is_ordinary(self, text: str, found: Found) -> bool:
+        return not found.certain and canonical(found.kind, text[found.start : found.end]) in self._ordinary
 
     def _remember(self, found: Found, value: str, scope: str) -> None:
         kind, plain = found.kind, canonical(found.kind, value)
@@ -149,10 +189,12 @@ class Masker:
                 self._seen.discard((self._kinds[plain], plain))
             self._kinds[plain] = kind
         elif kind == "name" and HANGUL_RUN.fullmatch(plain):
-            self._hits[plain] += 1 if not found.certain else ORDINARY_COUNT
+            self._hits[plain] += 1
+            if found.certain or found.cued:
+                self._sure.add(plain)
             if len(plain) >= 3 and looks_like_name(plain):
                 self._names.add(plain)
-            elif found.certain and len(plain) >= 2:
+            elif len(plain) >= 2 and (found.certain or (found.cued and plain[0] in words()["all_surnames"])):
                 self._local.setdefault(scope, set()).add(plain)
         elif kind in {"email", "passport"}:
             self._kinds[plain] = kind
@@ -161,6 +203,7 @@ class Masker:
                 self._local.setdefault(scope, set()).add(value)
         elif kind == "name" or (kind == "address" and len(plain) >= 8):
             self._phrase(kind, value)
+            self._first_name(kind, value, scope)
         self._seen.add((kind, plain))
         self._originals.add(plain)
 
@@ -169,12 +212,21 @@ class Masker:
         if first:
             self._phrases.setdefault(first.group(), {})[value[first.start() :]] = kind
 
+    def _first_name(self, kind: str, value: str, scope: str) -> None:
+        """Of a name of Latin words also the first is looked for in its file, where it is not a word as well."""
+        first = value.split(maxsplit=1)[0]
+        plain = canonical(kind, first)
+        if kind == "name" and value.isascii() and len(first) >= 3 and plain not in words()["latin_words"]:
+            self._local.setdefault(scope, set()).add(first)
+            self._seen.add((kind, plain))
+            self._originals.add(plain)
+
     def _decide(self, text: str, scope: str) -> list[Found]:
-        spans = [*self._find(text)]
+        spans = self._find(text)[0]
         known = [*self._known(text, scope)]
         # what a key names keeps its bounds; then values known from elsewhere; then what only looks like one
         fields = [found for found in spans if found.certain]
-        looks = [f for f in spans if not f.certain and canonical(f.kind, text[f.start : f.end]) not in self._ordinary]
+        looks = [found for found in spans if not found.certain and not self._is_ordinary(text, found)]
         return disjoint(text, [*fields, *known, *looks], ranked=True)
 
     def _known(self, text: str, scope: str) -> Iterator[Found]:
@@ -195,7 +247,7 @@ class Masker:
             word = run.group()
             length = next((count for count in (6, 5, 4, 3) if word[:count] in self._names and len(word) >= count), 0)
             if not length:
-                fits = (count for count in (6, 5, 4, 3, 2) if word[:count] in local and AFTER_SHORT.match(word, count))
+                fits = (c for c in range(min(6, len(word)), 1, -1) if word[:c] in local and AFTER_SHORT.match(word, c))
                 length = next(fits, 0)
             if length:
                 yield Found(run.start(), run.start() + length, "name")
@@ -204,18 +256,17 @@ class Masker:
         lengths: dict[str, list[int]] = {}
         for match in WORD.finditer(text):
             word, start = match.group(), match.start()
-            if word in local and not HANGUL_RUN.fullmatch(word):
-                yield Found(*match.span(), "name")
-            if word not in self._phrases:
-                continue
-            phrases = self._phrases[word]
-            if word not in lengths:
+            phrases = self._phrases.get(word, {})
+            if phrases and word not in lengths:
                 lengths[word] = sorted({len(phrase) for phrase in phrases}, reverse=True)
-            for length in lengths[word]:
+            for length in lengths.get(word, ()):
                 kind = phrases.get(text[start : start + length])
                 if kind and not text[start + length : start + length + 1].isalnum():
                     yield Found(start, start + length, kind)
                     break
+            else:  # a first name alone only where no whole name begins with it
+                if word in local and not HANGUL_RUN.fullmatch(word):
+                    yield Found(*match.span(), "name")
 
     def _numbers(self, text: str, groups: Sequence[tuple[int, int]]) -> Iterator[Found]:
         first = 0
@@ -249,6 +300,8 @@ class Masker:
             while made == plain or made in self._originals or made in self._taken:
                 made = invent(self._key, kind, plain, attempt)
                 attempt += 1
+                if kind == "name" and made.isascii() and " " not in made and made not in self._originals:
+                    break  # a first name alone: the one within the whole name, which several people may have
                 if attempt > 64 and made != plain:  # so few values of this shape that two must share one
                     break
                 if attempt > 256:
@@ -257,6 +310,18 @@ class Masker:
             self._made[asked] = made
             self._taken.add(made)
         return self._made[asked]
+
+
+def _is_short(text: str, found: Found) -> bool:
+    """Tell whether a find is two syllables that a scanner took for a name without a title after them: as often a word."""
+    plain = canonical(found.kind, text[found.start : found.end])
+    return (
+        found.kind == "name"
+        and not found.certain
+        and len(plain) <= 2
+        and HANGUL_RUN.fullmatch(plain) is not None
+        and not (found.cued and looks_like_name(plain))
+    )
 
 
 def _unescaped(match: re.Match[str]) -> str:

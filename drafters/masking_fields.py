@@ -17,13 +17,16 @@ __all__ = ["Found", "field_spans", "kind_of_key", "looks_like_name"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value at [start, end). ``certain``: its key says what it is; else its looks do. ``bare``: a number in JSON."""
+    """A value at [start, end). ``certain``: its key says what it is; else its looks do. ``bare``: a number in JSON.
+    ``cued``: a name beside a title or a word for a role.
+    """
 
     start: int
     end: int
     kind: str
     certain: bool = False
     bare: bool = False
+    cued: bool = False
 
 
 KEYS: tuple[tuple[str, str], ...] = (
@@ -84,6 +87,12 @@ LINE = re.compile(
 )
 KOREAN_WORD = re.compile(r"[가-힣]+(?: [가-힣](?= |$))*")
 LATIN_NAME = re.compile(r"[A-Z][a-z]+(?:[-'][A-Z]?[a-z]+)*(?: [A-Z]\.)?(?: [A-Z][a-z]+(?:[-'][A-Z]?[a-z]+)*){1,2}")
+LATIN_HEAD = re.compile(
+    r"^[^\w\n]*(?:(?:From|To|Cc|Attendees|Present)[ \t]*:[ \t]*(?P<list>\S[^\n]*)"
+    r"|(?:Signed|(?:Reported|Prepared|Written|Approved|Reviewed|Requested|Submitted) by)[ \t]*:[ \t]*(?P<one>[^\n,;(<]+).*)$",
+    re.M,
+)
+"""Heads of mails and reports; behind a comma stands another person in some, the person's house in others."""
 CUED = re.compile(
     r"((?:법인|사업자)(?:등록)?번호|(?:계좌|카드|여권|운전면허|주민등록|외국인등록)번호)\s*[::은는]?\s*([A-Z]{0,2}\d[\d -]{5,22}\d)(?!\d)"
 )
@@ -256,6 +265,10 @@ def _line_spans(text: str) -> Iterator[Found]:
         kind = kind_of_key(cued[1])
         if kind:
             yield Found(*cued.span(2), kind, True)
+    for head in LATIN_HEAD.finditer(text):
+        for name in LATIN_NAME.finditer(text, *head.span("list" if head["list"] else "one")):
+            if not set(name.group().casefold().split()) & set(words()["latin_groups"]):
+                yield Found(*name.span(), "name", True)
     for line in LINE.finditer(text):
         kind = kind_of_key(line[1])
         start, value = line.start(2), line[2]

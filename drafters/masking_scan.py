@@ -20,13 +20,24 @@ FOREIGN_PHONE = re.compile(
     r"(?<![\w+])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){2,4}"
     r"|\(\d{3}\) ?\d{3}-\d{4}|[2-9]\d{2}[-.][2-9]\d{2}[-.]\d{4})(?![\w-])"
 )
+LOCAL_PHONE = re.compile(
+    r"\b(?:tel|phone|telephone|call|fax|mobile|extension|ext|reach (?:me|us)|contact (?:me|us))\b"
+    r"[^\d\n]{1,12}([2-9]\d{2}[-. ]\d{4})(?![\w-])",
+    re.I,
+)
+"""A number without its area, known by the word before it."""
 TIMESTAMP = re.compile(r"20[0-3]\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{4,9}")
 """Digits without marks that are a date and a time or a serial number: scanners take them for cards and licences."""
 TITLED = re.compile(
     r"(?<![가-힣])([가-힣]{3,4})(?= ?(?:" + "|".join(title for title in words()["titles"] if len(title) > 1) + r")"
-    r"(?:님|입니다|이|은|는|가|을|를|의|과|와|께|에게|도|으로|로)?(?![가-힣]))"
+    r"님?(?:입니다|이|은|는|가|을|를|의|과|와|께서|께|에게|도|으로|로)?(?![가-힣]))"
 )
 """A name before a title; scanners know fewer surnames."""
+TITLE = re.compile(
+    r" ?(?:" + "|".join(words()["titles"]) + r")"
+    r"님?(?:입니다|이|은|는|가|을|를|의|과|와|께서|께|에게|도|으로|로)?(?![가-힣])"
+)
+"""What follows a name that is certain to be one."""
 CUED_NAMES = re.compile(
     r"(?<![가-힣])(?:결재선|합의|대상자?|담당자?|문의처?|작성자?|발신|수신|참조|승인자?|검토자?|기안자?|보고자?|요청자?|신청자?)"
     r"(?:은|는|이|가)?\s*[::]?[ \t]+((?:[가-힣]{3}, ?)*[가-힣]{3})(?=(?:님|씨|입니다|이며|이고|께|으로|로|에게|은|는|이|가)?(?![가-힣]))"
@@ -69,11 +80,18 @@ def tape_scanner() -> Scanner:
 def text_spans(text: str, scanner: Scanner | None) -> list[Found]:
     """Find the personal values of a text by their looks and by the words beside them."""
     found = [Found(*match.span(), "phone") for match in FOREIGN_PHONE.finditer(text)]
-    found += [Found(*match.span(1), "name") for match in TITLED.finditer(text) if _is_titled(match[1])]
+    found += [Found(*match.span(1), "phone") for match in LOCAL_PHONE.finditer(text)]
+    found += [Found(*match.span(1), "name", cued=True) for match in TITLED.finditer(text) if _is_titled(match[1])]
     found += _cued_names(text)
     for start, part in _parts(text):
         found += [
-            Found(start + scan.start + piece.start(), start + scan.start + piece.end(), scan.kind, scan.certain)
+            Found(
+                start + scan.start + piece.start(),
+                start + scan.start + piece.end(),
+                scan.kind,
+                scan.certain,
+                cued=scan.kind == "name" and TITLE.match(part, scan.end) is not None,
+            )
             for scan in (scanner(part) if scanner else ())
             for piece in WITHIN.finditer(part[scan.start : scan.end])
         ]
@@ -136,7 +154,7 @@ def _cued_names(text: str) -> Iterator[Found]:
                 "씨",
             }
             if is_clear and _is_titled(name.group()):
-                yield Found(*name.span(), "name")
+                yield Found(*name.span(), "name", cued=True)
 
 
 def _is_titled(name: str) -> bool:
@@ -146,7 +164,7 @@ def _is_titled(name: str) -> bool:
 def _is_word(name: str) -> bool:
     """Tell whether what a scanner took for a name is the name of a post, a group, or a word of the list."""
     plain = "".join(name.split())
-    return plain in words()["not_names"] or plain.endswith(tuple(words()["groups"]))
+    return plain in words()["not_names"] or plain in words()["titles"] or plain.endswith(tuple(words()["groups"]))
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:

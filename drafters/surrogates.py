@@ -78,7 +78,7 @@ def invent(key: bytes, kind: str, value: str, attempt: int = 0) -> str:
     if kind in DIGIT_KINDS and value.isdigit():
         return NUMBERS.get(kind, _plain_number)(draw, value)
     if kind == "name":
-        return _name(draw, value)
+        return _name(draw, value, lambda part: _Draw(key, f"part\0{part}\0{attempt}"))
     if kind == "email" and "@" in value:
         local, _, domain = value.rpartition("@")
         return f"{_letters(draw, local)}@{_domain(key, domain)}"
@@ -212,7 +212,7 @@ def _biz_check(number: str) -> bool:
     return (10 - (total + int(number[8]) * 5 // 10) % 10) % 10 == int(number[9])
 
 
-def _name(draw: _Draw, value: str) -> str:
+def _name(draw: _Draw, value: str, of_part: Callable[[str], _Draw]) -> str:
     if HANGUL.search(value):
         return _korean_name(draw, value)
     if any("一" <= character <= "鿿" for character in value):
@@ -220,7 +220,7 @@ def _name(draw: _Draw, value: str) -> str:
     parts = value.split(" ")
     lists = ["latin_first"] * max(1, len(parts) - 1) + ["latin_last"]
     return " ".join(
-        _initial(draw, part) if len(part.rstrip(".")) <= 1 else draw.pick(words()[name]).casefold()
+        _initial(draw, part) if len(part.rstrip(".")) <= 1 else of_part(part).pick(words()[name]).casefold()
         for part, name in zip(parts, lists, strict=False)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,11 @@ from harness.errors import UsageError
 from harness.store import RunFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.analysis.compare import ArmPair, Comparison
+
+LONGEST_NAME = 80  # of a folder, before what tells apart names that begin alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def compare(args: argparse.Namespace) -> Compared:
     result = compare_runs(before, after, args.arms)
     last = before if after is None else after
     lang = args.lang or last.manifest.get("lang") or "en"
-    page = rendered.write_all(result, args.out or last.path / _name(result), lang)
+    page = rendered.write_all(result, args.out or last.path / _name(result, args.arms), lang)
     return Compared(rendered.console(result, lang), page, rendered.headline(result, lang))
 
 
@@ -68,7 +73,21 @@ def _pair(text: str) -> ArmPair:
     return before, after
 
 
-def _name(result: Comparison) -> str:
-    if not result.within:
-        return f"compared-with-{Path(result.before.path).resolve().name}"
-    return "compared-" + "-".join("-".join(pair) for pair in result.arms)[:80]
+def _name(result: Comparison, asked: Sequence[ArmPair] | None) -> str:
+    """Return the name of the folder: another one for other runs and other pairs, so that no comparison overwrites another."""
+    pairs = "-".join("=".join(pair) for pair in asked or ())
+    if result.within:
+        return _short(f"compared-{pairs}")
+    before, after = (Path(side.path).resolve() for side in (result.before, result.after))
+    stem = f"compared-with-{before.name}"
+    if before.parent != after.parent:  # runs that are part of something else often share their name
+        stem = f"compared-with-{before.parent.name}-{before.name}-{_digest(str(before))}"
+    return _short(f"{stem}-{pairs}" if pairs else stem)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]

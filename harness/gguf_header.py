@@ -58,6 +58,12 @@ def read_header(path: Path) -> Header:
         raise ModelError(f"{path} is damaged: its header ends early or is not GGUF inside; fetch it again") from error
 
 
+def source_sha256(header: Header) -> str | None:
+    """Return the hash of the weights that a file was written from, where it was ``drafters export`` that wrote it."""
+    told = header.metadata.get("drafters.source.sha256")
+    return told if isinstance(told, str) else None
+
+
 class _Reader:
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self._path, self._data, self._size, self._at = path, data, size, 4

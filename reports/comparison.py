@@ -14,7 +14,7 @@ from harness.columns import COLUMNS
 from harness.errors import RunFolderError
 from reports import comparison_charts as charts
 from reports.charts import Chart
-from reports.comparison_sentences import by, headline, level, of_pair, preamble, subject
+from reports.comparison_sentences import by, certainty, headline, level, of_pair, preamble, subject
 from reports.sections import Headline, Section, page
 from reports.tables import Table, drawn, table, write_frame
 from reports.trust import started
@@ -25,13 +25,13 @@ __all__ = ["console", "headline", "write_all"]
 ARMS = ("arm_before", "arm_after")
 CSV_FRAMES = {  # file: attribute, columns that say "(all)" where a row pools
     "compared_times": ("times", ("workload",)),
-    "compared_acceptance": ("acceptance", ("workload", "concurrency", "kind", "language", "genre")),
+    "compared_acceptance": ("acceptance", ("workload", "concurrency", "kind", "language", "language_group", "genre")),
     "compared_survival": ("survival", ("workload", "language")),
     "compared_outputs": ("outputs", ()),
     "compared_steps": ("steps", ()),
     "differences": ("differences", ("workload",)),
 }
-_ACCEPTANCE = ("n_tasks", "n_steps", "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
+_ACCEPTANCE = ("n_tasks", "n_steps", "window", "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
                "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change")  # fmt: skip
 _TIMES = ("workload", *ARMS, "concurrency", "n_tasks", "window", "task_time_mean_before", "task_time_mean_after", "task_time_ratio",
           "speed_up_before", "speed_up_after", "speed_up_ratio")  # fmt: skip
@@ -51,7 +51,7 @@ def console(comparison: Comparison, lang: str) -> str:
         blocks.append("\n".join([lines[0], *(f"  {line}" for line in lines[1:])]))
     languages = by(comparison.acceptance, "language")
     if languages.height:
-        blocks.append(drawn(_changes(languages, (*ARMS, "language", *_ACCEPTANCE[:5]), words, "")))
+        blocks.append(drawn(_changes(languages, (*ARMS, "language", *_ACCEPTANCE[:6]), words, "")))
     return "\n\n".join(blocks)
 
 
@@ -86,7 +86,7 @@ def render(comparison: Comparison, lang: str) -> str:
         ]
     trusted = level(comparison)
     lead = preamble(comparison, words)
-    said = words.text(f"comparison.certainty.{trusted}")
+    said = certainty(comparison, words)
     pairs = [" ".join(of_pair(comparison, pair, words)) for pair in _in_order(comparison)]
     content = {
         "title": words.text("comparison.title"),
@@ -112,6 +112,7 @@ def _sections(comparison: Comparison, words: Wording) -> list[Section]:
     shown = {
         "overall": (pl.concat([by(frame), by(frame, "concurrency")]), ("concurrency",)),
         "language": (by(frame, "language"), ("language",)),
+        "language_group": (by(frame, "language_group"), ("language_group",)),
         "kind": (by(frame, "kind"), ("kind",)),
         "genre": (by(frame, "genre"), ("genre",)),
         "workload": (by(frame, "workload"), ("workload",)),

@@ -18,6 +18,7 @@ def acceptance(comparison: Comparison, words: Wording) -> tuple[Chart, ...]:
     pooled = (
         pl.col("workload").is_null()
         & pl.col("kind").is_null()
+        & pl.col("language_group").is_null()
         & pl.col("genre").is_null()
         & pl.col("concurrency").is_null()
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from harness.analysis.compare import ArmPair, Comparison
-from harness.analysis.plan import BASELINE_METHOD
+from harness.analysis.plan import BASELINE_METHOD, SYNTHETIC_METHOD
 from reports.wording import Wording, is_unknown, percent, wording
 
 Direction = Literal["gained", "lost", "same", "too_few"]
@@ -33,13 +33,37 @@ def level(comparison: Comparison) -> str:
 
 def preamble(comparison: Comparison, words: Wording) -> list[str]:
     """Say which of the two comparisons it is, and whether the pairing is sound."""
-    found = [words.text(f"comparison.{_way(comparison)}")]
+    found = [words.text(f"comparison.{_way(comparison)}", rest=_rest_of_drift(comparison, words))]
+    if any(comparison.left_out):
+        before, after = (", ".join(names) or "–" for names in comparison.left_out)
+        found.append(words.text("comparison.left_out", before=before, after=after))
     severity = {"invalid": "invalid", "limited": "warning"}.get(level(comparison), "")
     serious = comparison.differences.filter(pl.col("severity") == severity)
     names = serious["setting"].unique(maintain_order=True).to_list()
     shown = ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
-    key = {"invalid": "unsound", "limited": "sound_but", "clear": "sound"}[level(comparison)]
-    return [words.text(f"comparison.{key}", n=len(names), names=shown), *found]
+    if comparison.sound and comparison.unproven:
+        first = words.text("comparison.unproven", n=len(names), names=shown, unknown=_unknown(comparison, words))
+    else:
+        key = {"invalid": "unsound", "limited": "sound_but", "clear": "sound"}[level(comparison)]
+        first = words.text(f"comparison.{key}", n=len(names), names=shown)
+    return [first, *found]
+
+
+def certainty(comparison: Comparison, words: Wording) -> str:
+    """Say in half a sentence how far the comparison can be trusted."""
+    if comparison.sound and comparison.unproven:
+        return words.text("comparison.certainty.unproven", unknown=_unknown(comparison, words))
+    return words.text(f"comparison.certainty.{level(comparison)}")
+
+
+def _unknown(comparison: Comparison, words: Wording) -> str:
+    return words.text(f"comparison.unknown.{'_'.join(comparison.unproven)}")
+
+
+def _rest_of_drift(comparison: Comparison, words: Wording) -> str:
+    """Say in what else than task times the machine's drift may be."""
+    key = "some" if comparison.adrift else "none"
+    return words.text(f"comparison.drift_rest.{key}", names=", ".join(comparison.adrift))
 
 
 def _way(comparison: Comparison) -> str:
@@ -55,6 +79,7 @@ def of_pair(comparison: Comparison, pair: ArmPair, words: Wording) -> list[str]:
     return [
         *_acceptance(comparison, pair, own, words),
         *_times(comparison, pair, own, words),
+        *_window(comparison, own, words),
         *_outputs(comparison, own, words),
         *_rest(comparison, own, words),
     ]
@@ -78,7 +103,7 @@ def subject(pair: ArmPair, words: Wording) -> str:
 
 def by(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
     """Return the rows of compared acceptance that tell just these apart, and pool over all else."""
-    apart = ("workload", "concurrency", "kind", "language", "genre")
+    apart = ("workload", "concurrency", "kind", "language", "language_group", "genre")
     tests = [pl.col(name).is_not_null() if name in names else pl.col(name).is_null() for name in apart]
     return frame.filter(pl.all_horizontal(tests))
 
@@ -87,7 +112,10 @@ def _acceptance(comparison: Comparison, pair: ArmPair, own: pl.Expr, words: Word
     frame = comparison.acceptance.filter(own)
     whole = by(frame).to_dicts()
     if pair not in comparison.drafting:
-        if not _is_baseline(comparison, pair):
+        methods = _methods(comparison, pair)
+        if SYNTHETIC_METHOD in methods and BASELINE_METHOD not in methods:
+            yield words.text("comparison.synthetic", subject=subject(pair, words))
+        elif not _is_baseline(comparison, pair):
             yield words.text("comparison.no_drafting", subject=subject(pair, words))
         return
     if not whole or whole[0]["acceptance_length_change"] is None:
@@ -157,6 +185,14 @@ def _times(comparison: Comparison, pair: ArmPair, own: pl.Expr, words: Wording) 
             )
 
 
+def _window(comparison: Comparison, own: pl.Expr, words: Wording) -> Iterator[str]:
+    """Say at which loads ramp and tail are in the figures."""
+    whole = own & (pl.col("window") == "whole") & pl.col("concurrency").is_not_null()
+    loads = {load for frame in (comparison.times, comparison.acceptance) for load in frame.filter(whole)["concurrency"]}
+    if loads:
+        yield words.text("comparison.whole", loads=", ".join(map(str, sorted(loads))))
+
+
 def pooled_times(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the times pooled over workloads, or those of the only one there is."""
     pooled = frame.filter(pl.col("workload").is_null())
@@ -178,9 +214,9 @@ def _outputs(comparison: Comparison, own: pl.Expr, words: Wording) -> Iterator[s
         "first_difference_character_min", nulls_last=True
     )
     row = first.row(0, named=True)
-    yield words.text(
-        "comparison.different", share=share, n=n, character=row["first_difference_character_min"], example=row["example_step"]
-    )  # fmt: skip
+    character = row["first_difference_character_min"]
+    key = "different_somewhere" if character is None else "different"
+    yield words.text(f"comparison.{key}", share=share, n=n, character=character, example=row["example_step"])
 
 
 def _rest(comparison: Comparison, own: pl.Expr, words: Wording) -> Iterator[str]:
@@ -192,10 +228,12 @@ def _rest(comparison: Comparison, own: pl.Expr, words: Wording) -> Iterator[str]
 
 
 def _is_baseline(comparison: Comparison, pair: ArmPair) -> bool:
-    return all(
-        _method(side.manifest, arm) == BASELINE_METHOD
-        for side, arm in zip((comparison.before, comparison.after), pair, strict=True)
-    )
+    return all(method == BASELINE_METHOD for method in _methods(comparison, pair))
+
+
+def _methods(comparison: Comparison, pair: ArmPair) -> list[str | None]:
+    sides = (comparison.before, comparison.after)
+    return [_method(side.manifest, arm) for side, arm in zip(sides, pair, strict=True)]
 
 
 def _method(manifest: Mapping[str, Any], arm: str) -> str | None:

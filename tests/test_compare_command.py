@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from tests.comparing import THREE, TWO, run
+from tests.comparing import THREE, TWO, Accepted, run
 
 BEFORE, AFTER = {"ko": TWO, "en": TWO}, {"ko": THREE, "en": TWO}
 
@@ -63,3 +63,28 @@ def test_a_pair_of_arms_needs_an_equals_sign(capsys: pytest.CaptureFixture[str])
         cli.run(["compare", "a", "b", "--arms", "d2"])
     assert caught.value.code == 2
     assert "public=adapted" in capsys.readouterr().err
+
+
+def test_runs_of_one_name_do_not_share_a_folder(tmp_path: Path) -> None:
+    """Runs that evaluations write all end in "run", and other pairs of arms are another comparison: five folders."""
+    arms: dict[str, Accepted] = {"old": BEFORE, "new": AFTER}
+    for place in ("x/01-evaluate", "y/01-evaluate", "y/02-evaluate"):
+        run(tmp_path / place / "run", arms)
+    after = str(tmp_path / "y" / "02-evaluate" / "run")
+    for before in ("x/01-evaluate/run", "y/01-evaluate/run"):
+        assert cli.run(["compare", str(tmp_path / before), after]) == 0
+        assert cli.run(["compare", str(tmp_path / before), after, "--arms", "old=new"]) == 0
+    assert cli.run(["compare", after, "--arms", "old=new"]) == 0
+    made = sorted(path.name for path in Path(after).glob("compared-*"))
+    assert len(made) == 5
+    assert all("01-evaluate-run" in name for name in made[1:])
+    assert made[0] == "compared-old=new"
+
+
+def test_long_names_of_pairs_stay_apart(tmp_path: Path) -> None:
+    """Two comparisons whose names begin alike for longer than a name may be."""
+    names = [f"{'a' * 60}{end}" for end in "123"]
+    run(tmp_path / "a", dict.fromkeys(names, BEFORE))
+    for name in names[1:]:
+        assert cli.run(["compare", str(tmp_path / "a"), "--arms", f"{names[0]}={name}"]) == 0
+    assert len(list((tmp_path / "a").glob("compared-*"))) == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import models
+from harness import gguf_header, models
 from harness.errors import ModelError
 from harness.gguf_header import read_header
 from harness.models import CATALOGUE, CatalogueModel, ModelFolder, catalogue, installed, pull, resolve, resolve_folder
@@ -299,6 +299,48 @@ def test_the_file_of_a_shipped_model_is_named_by_its_weights(shipped: Path) -> N
     (shipped / "ref-koen" / "config.json").write_text('{"a": 1}')
     assert len({first, second, name()}) == 3
     assert first.startswith("public-dflash-")
+
+
+def exported(source: str) -> bytes:
+    """Return a GGUF file without tensors that tells what it was written from."""
+    return (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 1)
+        + text("drafters.source.sha256")
+        + struct.pack("<I", 8)
+        + text(source)
+        + b"\0" * 64
+    )
+
+
+def test_an_exported_file_tells_what_it_was_written_from(tmp_path: Path) -> None:
+    """The hash of the weights it was written from, unknown for a file from elsewhere."""
+    (tmp_path / "a.gguf").write_bytes(exported("ab"))
+    (tmp_path / "b.gguf").write_bytes(gguf())
+    assert resolve(str(tmp_path / "a.gguf"), cache=tmp_path).source_sha256 == "ab"
+    assert resolve(str(tmp_path / "b.gguf"), cache=tmp_path).source_sha256 is None
+
+
+def test_a_file_that_another_process_finishes_meanwhile_stays(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last look is taken under the lock, so a file that appeared after the first one is kept and not made again."""
+    cache = shipped / "cache"
+    path = resolve("ref:public-dflash", fetch=False, cache=cache).path
+
+    def look(file: Path) -> gguf_header.Header:
+        if not file.exists():
+            cache.mkdir(exist_ok=True)
+            file.write_bytes(exported("ab"))  # the other process is done right after this look
+            raise ModelError("not there")
+        return read_header(file)
+
+    def run(*_: object) -> tuple[int, str]:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr("harness.models.shipped.read_header", look)
+    monkeypatch.setattr("harness.models.making.watched", run)
+    found = resolve("ref:public-dflash", cache=cache)
+    assert (found.path, found.source_sha256) == (path, "ab")
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_an_installation_without_models_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drafters.checkpoint import Checkpoint
 from drafters.export.gguf_file import GgufFile
-from drafters.export.target import KINDS, About, block_name, model_file, rope_base, sizes
+from drafters.export.target import KINDS, About, block_name, model_file, paired, rope_base, sizes
 from drafters.export.tokenizer import tokenizer_keys
 from drafters.specs import SpecError
 from drafters.training.stage import StageError
@@ -152,7 +152,7 @@ def _dflash_name(name: str) -> str:
 def _eagle3(checkpoint: Checkpoint, drafter: Path, model: Checkpoint, target: Path, about: About) -> GgufFile:
     import torch
 
-    from drafters.eagle3 import LAYER, _layer_ids, _midlayer, _target_ids, tensor_shapes
+    from drafters.eagle3 import LAYER, layer_ids, midlayer, target_ids, tensor_shapes
 
     shape = checkpoint.layer_shape(attention_width=2)
     vocabulary, layers = model.number("vocab_size"), model.number("num_hidden_layers")
@@ -161,15 +161,15 @@ def _eagle3(checkpoint: Checkpoint, drafter: Path, model: Checkpoint, target: Pa
             f"{drafter} is a drafter for a width of {shape.hidden_size} and {checkpoint.number('vocab_size')} tokens; {target} "
             f"has {model.number('hidden_size')} and {vocabulary}. Give the drafter's own target"
         )
-    features = _layer_ids(checkpoint.config, layers)
+    features = layer_ids(checkpoint.config, layers)
     if max(features) >= layers:
         raise StageError(
             f"{drafter} reads the target's last output, behind the final norm; llama.cpp gives a drafter the inputs of layers "
             f"alone. Allowed: layers up to {layers - 1}"
         )
     shapes = tensor_shapes(shape, checkpoint.number("draft_vocab_size"), vocabulary)
-    tensors = _midlayer(checkpoint).fitted(shapes, torch.float32, torch.device("cpu"))
-    ids = _target_ids(tensors.pop("d2t"), tensors.pop("t2d"), vocabulary)
+    tensors = midlayer(checkpoint).fitted(shapes, torch.float32, torch.device("cpu"))
+    ids = target_ids(tensors.pop("d2t"), tensors.pop("t2d"), vocabulary)
     fields: Mapping[str, Any] = {
         **checkpoint.config,
         "max_position_embeddings": model.number("max_position_embeddings"),
@@ -193,4 +193,7 @@ def _eagle3(checkpoint: Checkpoint, drafter: Path, model: Checkpoint, target: Pa
         given = block_name(0, name.removeprefix(LAYER)) if name.startswith(LAYER) else None
         if given is not None:
             named[given] = tensor
+    # llama.cpp rotates neighbours here, as it does for Llama; its architecture dflash rotates halves, as transformers does.
+    for projection, heads in (("attn_q", shape.heads), ("attn_k", shape.kv_heads)):
+        named[f"blk.0.{projection}.weight"] = paired(named[f"blk.0.{projection}.weight"], heads)
     return GgufFile("eagle3", keys, named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from drafters.checkpoint import Checkpoint
 from drafters.convert import ARCHITECTURES, INNER, OUTER
+from drafters.engine.assembly import weights_digest
 from drafters.export.gguf_file import GgufFile
 from drafters.export.tokenizer import tokenizer_keys
 from drafters.specs import SpecError
@@ -18,7 +18,7 @@ from drafters.training.stage import StageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["About", "block_name", "model_file", "rope_base", "sizes"]
+__all__ = ["About", "block_name", "model_file", "paired", "rope_base", "sizes"]
 
 KINDS = {architecture: kind for kind, architecture in ARCHITECTURES.items()}
 OUTER_NAMES = {theirs: ours for ours, theirs in OUTER.items()}
@@ -35,13 +35,13 @@ class About:
     description: str | None = None
 
     def keys(self, folder: Path) -> dict[str, str]:
-        """The ``general.*`` keys, and the hash of the weights that the file was made of."""
+        """The ``general.*`` keys, and the hash of the weights that the file was made of, by which the builtin engine names them too."""
         made = {
             "general.name": self.name,
             "general.license": self.licence,
             "general.source": self.source,
             "general.description": self.description,
-            "drafters.source.sha256": weights_sha256(folder),
+            "drafters.source.sha256": weights_digest(folder)[0],
         }
         return {key: value for key, value in made.items() if value is not None}
 
@@ -78,13 +78,13 @@ def model_file(folder: Path, about: About, tokenizer: Path | None = None) -> Ggu
 
 
 def sizes(kind: str, config: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
-    """The keys that every decoder has, out of a transformers configuration."""
-    heads = int(config["num_attention_heads"])
+    """The keys that every decoder has, out of a transformers configuration. Raises StageError for one that lacks a size."""
+    heads = _number(config, "num_attention_heads")
     return {
-        f"{kind}.context_length": int(config["max_position_embeddings"]),
-        f"{kind}.embedding_length": int(config["hidden_size"]),
-        f"{kind}.block_count": int(config["num_hidden_layers"]),
-        f"{kind}.feed_forward_length": int(config["intermediate_size"]),
+        f"{kind}.context_length": _number(config, "max_position_embeddings"),
+        f"{kind}.embedding_length": _number(config, "hidden_size"),
+        f"{kind}.block_count": _number(config, "num_hidden_layers"),
+        f"{kind}.feed_forward_length": _number(config, "intermediate_size"),
         f"{kind}.attention.head_count": heads,
         f"{kind}.attention.head_count_kv": int(config.get("num_key_value_heads") or heads),
         f"{kind}.attention.key_length": head_dim,
@@ -92,6 +92,15 @@ def sizes(kind: str, config: Mapping[str, Any], head_dim: int) -> dict[str, Any]
         f"{kind}.attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
         f"{kind}.rope.freq_base": rope_base(config),
     }
+
+
+def _number(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise StageError(
+            f"config.json has {value!r} for {key!r}; allowed: a whole number above 0. Give a whole model's folder"
+        )
+    return value
 
 
 def rope_base(config: Mapping[str, Any]) -> float:
@@ -104,15 +113,6 @@ def block_name(layer: int, rest: str) -> str | None:
     """llama.cpp's name of a decoder layer's tensor (``self_attn.q_proj.weight`` …), ``None`` for one it has none for."""
     part, _, ending = rest.rpartition(".")
     return None if part not in BLOCK_NAMES else f"blk.{layer}.{BLOCK_NAMES[part]}.{ending}"
-
-
-def weights_sha256(folder: Path) -> str:
-    """SHA-256 over configuration and weight files of a folder, by name and content."""
-    whole = hashlib.sha256()
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-        with path.open("rb") as file:
-            whole.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return whole.hexdigest()
 
 
 def _tensors(folder: Path, checkpoint: Checkpoint, kind: str) -> list[tuple[str, Tensor]]:
@@ -131,9 +131,9 @@ def _tensors(folder: Path, checkpoint: Checkpoint, kind: str) -> list[tuple[str,
         if given is None:
             raise StageError(f"{folder}: llama.cpp has no place for the tensor {name!r} of a {kind} model")
         if kind == "llama" and ".attn_q." in given:
-            tensor = _paired(tensor, int(checkpoint.config["num_attention_heads"]))
+            tensor = paired(tensor, int(checkpoint.config["num_attention_heads"]))
         elif kind == "llama" and ".attn_k." in given:
-            tensor = _paired(tensor, int(checkpoint.config["num_key_value_heads"]))
+            tensor = paired(tensor, int(checkpoint.config["num_key_value_heads"]))
         made.append((given, tensor))
     return made
 
@@ -144,7 +144,7 @@ def _place(name: str) -> tuple[int, str]:
     return (int(pieces[2]) if len(pieces) > 2 and pieces[2].isdigit() else -1, name)
 
 
-def _paired(tensor: Tensor, heads: int) -> Tensor:
+def paired(tensor: Tensor, heads: int) -> Tensor:
     """Rows [heads · head_dim, …] in llama.cpp's order for Llama, which rotates neighbours; transformers rotates halves."""
     halves = tensor.view(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:])
     return halves.transpose(1, 2).reshape(tensor.shape)

@@ -28,9 +28,21 @@ _BOTH_CASES = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 def tokenizer_keys(folder: Path, vocab_size: int) -> dict[str, Any]:
     """Return the ``tokenizer.*`` keys for a model of ``vocab_size`` rows, chat template included.
 
-    Ids without a token become unused ones. Raises StageError for a folder without tokenizer, another kind than
-    byte-level BPE, or a way of cutting text that llama.cpp has no name for.
+    Ids without a token become unused ones. Raises StageError for a folder without tokenizer or with a damaged one,
+    another kind than byte-level BPE, or a way of cutting text that llama.cpp has no name for.
     """
+    try:
+        return _keys(folder, vocab_size)
+    except StageError:
+        raise
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise StageError(
+            f"{folder / 'tokenizer.json'} is not as a tokenizer is written ({type(error).__name__}: {error}); copy the "
+            "model's folder again"
+        ) from error
+
+
+def _keys(folder: Path, vocab_size: int) -> dict[str, Any]:
     tokenizer, config = _read(folder / "tokenizer.json"), _read(folder / "tokenizer_config.json", needed=False)
     model = tokenizer.get("model") or {}
     if model.get("type") != "BPE" or model.get("byte_fallback"):
@@ -106,8 +118,9 @@ def _cut_name(folder: Path, tokenizer: Mapping[str, Any]) -> str:
 
 
 def _adds_bos(tokenizer: Mapping[str, Any]) -> bool:
+    """Whether the template puts a token before the text; one after it is another matter."""
     steps = (tokenizer.get("post_processor") or {}).get("processors", [tokenizer.get("post_processor") or {}])
-    return any("SpecialToken" in piece for step in steps for piece in step.get("single") or [])
+    return any("SpecialToken" in piece for step in steps for piece in (step.get("single") or [])[:1])
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:

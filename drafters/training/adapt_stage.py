@@ -194,7 +194,8 @@ def _result(loaded: LoadedSite, chain: Sequence[Link], record: ChainRecord, out:
             versions = dict(manifest.versions)
             entry |= {"manifest_sha256": digest(link.folder / MANIFEST), "counts": dict(manifest.counts)}
         stages.append(entry)
-    found = measured(next(link.folder for link in chain if link.stage == "evaluate") / RUN)
+    run = next(link.folder for link in chain if link.stage == "evaluate") / RUN
+    found = measured(run, next((link.folder for link in chain if link.stage == "compare"), None))
     return {
         "site": {"name": site.name, "file": str(loaded.path), "sha256": loaded.sha256},
         "target": {"folder": str(loaded.target), "sha256": digest(loaded.target), "weights": site.target.weights},

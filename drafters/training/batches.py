@@ -80,21 +80,27 @@ def cropped(examples: Iterable[Example], longest: int) -> tuple[list[Example], i
 
 
 class Sampler:
-    """Draws examples without end: always from the group that has the least answer tokens for its share, and within a
-    group in an order that is shuffled anew for each round."""
+    """Draws examples without end: always from the group that has the least for its share, and within a group in an order
+    that is shuffled anew for each round.
 
-    def __init__(self, examples: Sequence[Example], mix: Mapping[str, float] | None, seed: int) -> None:
-        """``mix`` are shares of the answer tokens by group; ``None`` takes them as they come.
+    Counted is what is learnt from: the answers' tokens, or where a method takes so many places of a sequence at most, no
+    more than these; long answers would otherwise fall out of the mix.
+    """
+
+    def __init__(
+        self, examples: Sequence[Example], mix: Mapping[str, float] | None, seed: int, places_per_row: int | None = None
+    ) -> None:
+        """``mix`` are shares by group; ``None`` takes them as they come.
 
         Raises StageError for a group that is asked for and has no example.
         """
-        self._examples, self._seed = examples, seed
+        self._examples, self._seed, self._most = examples, seed, places_per_row
         self._members: dict[str, list[int]] = defaultdict(list)
         found: dict[str, float] = defaultdict(float)
         for index, example in enumerate(examples):
             group = group_of(example.language)
             self._members[group].append(index)
-            found[group] += example.answer_tokens
+            found[group] += self._counted(example)
         self._mix = {group: share for group, share in (found if mix is None else mix).items() if share > 0}
         missing = [group for group in self._mix if group not in self._members]
         if missing or not self._mix:
@@ -103,14 +109,16 @@ class Sampler:
                 f"{', '.join(sorted(self._members)) or 'none'}. Change --mix or give more --examples"
             )
         self._drawn: dict[str, int] = dict.fromkeys(self._mix, 0)
+        self._learnt: dict[str, int] = dict.fromkeys(self._mix, 0)
         self._place: dict[str, list[int]] = {group: [0, 0] for group in self._mix}  # round, place in it
         self._orders: dict[str, tuple[int, list[int]]] = {}
 
     def draw(self) -> Example:
         """The next example."""
-        group = min(self._mix, key=lambda name: (self._drawn[name] / self._mix[name], name))
+        group = min(self._mix, key=lambda name: (self._learnt[name] / self._mix[name], name))
         example = self._examples[self._next(group)]
         self._drawn[group] += example.answer_tokens
+        self._learnt[group] += self._counted(example)
         return example
 
     def draw_tokens(self, tokens: int) -> list[Example]:
@@ -128,18 +136,30 @@ class Sampler:
         return dict(self._drawn)
 
     @property
+    def learnt(self) -> Mapping[str, int]:
+        """Of these so many as are learnt from: what the mix shares out."""
+        return dict(self._learnt)
+
+    @property
     def rounds(self) -> Mapping[str, int]:
         """How often each group was gone through to its end."""
         return {group: place[0] for group, place in self._place.items()}
 
     def state(self) -> dict[str, Any]:
         """Where it stands, for `restore`."""
-        return {"drawn": dict(self._drawn), "place": {group: list(place) for group, place in self._place.items()}}
+        place = {group: list(place) for group, place in self._place.items()}
+        return {"drawn": dict(self._drawn), "learnt": dict(self._learnt), "place": place}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go to where a sampler of the same examples, mix and seed stood."""
-        self._drawn = dict(state["drawn"])
+        self._drawn, self._learnt = dict(state["drawn"]), dict(state["learnt"])
         self._place = {group: list(place) for group, place in state["place"].items()}
+
+    def _counted(self, example: Example) -> int:
+        if self._most is None:
+            return example.answer_tokens
+        places = sum(end - start - 1 for start, end in example.answers)  # each begins at one token and drafts the next
+        return max(1, min(places, self._most))
 
     def _next(self, group: str) -> int:
         place, members = self._place[group], self._members[group]

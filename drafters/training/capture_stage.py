@@ -6,14 +6,14 @@ import argparse
 import json
 import os
 import shutil
-import time
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drafters.training.examples import read_examples
-from drafters.training.stage import MANIFEST, StageError, begin, digest, finish, read_manifest, write_whole
+from drafters.training.progress import Pace
+from drafters.training.stage import MANIFEST, Manifest, StageError, begin, digest, finish, read_manifest, write_whole
 from drafters.training.train_inputs import check_target
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ HELP = "store the target's hidden states of the examples (their size is told bef
 GIB, MIB = 1 << 30, 1 << 20
 SPARE_SHARE = 0.01
 """Left free on the disk, of what is to be written: file headers and the index."""
-TOLD_EVERY_S = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +56,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     settings = _settings(options, layers)
     # Looked at first, since a finished folder needs no room; made last, since what is refused shall leave none.
     if (options.out / MANIFEST).is_file() and (done := begin(options.out, NAME, inputs, settings)) is not None:
-        say(f"{options.out} is done: {done.counts['tokens']:,} tokens of {done.counts['examples']:,} examples")
-        return 0
+        return _tell_done(options.out, done, say)
     check_target(
         options.examples, read_manifest(options.examples, "regenerate"), options.target, digest(options.target)
     )
@@ -72,8 +70,14 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
 
     work = Work.plan(examples, layers, hidden, int(options.shard_mib * MIB))
     _tell_size(options, work, say)
-    begin(options.out, NAME, inputs, settings)
+    if (done := begin(options.out, NAME, inputs, settings)) is not None:  # by another process, just now
+        return _tell_done(options.out, done, say)
     _capture(options, work, say)
+    return 0
+
+
+def _tell_done(out: Path, done: Manifest, say: Callable[[str], None]) -> int:
+    say(f"{out} is done: {done.counts['tokens']:,} tokens of {done.counts['examples']:,} examples")
     return 0
 
 
@@ -238,21 +242,17 @@ def _check_finite(states: Tensor, name: str) -> None:
 
 class _Progress:
     def __init__(self, tokens: int, say: Callable[[str], None]) -> None:
-        self._left = tokens
-        self._tokens, self._say, self._done = tokens, say, 0
-        self._start = self._last = time.monotonic()
+        self._tokens, self._say, self._done, self._skipped = tokens, say, 0, 0
+        self._pace = Pace()
 
     def skip(self, tokens: int) -> None:
-        self._left -= tokens
+        self._skipped += tokens
 
     def more(self, tokens: int) -> None:
         self._done += tokens
-        self._left -= tokens
-        now = time.monotonic()
-        if now - self._last >= TOLD_EVERY_S:
-            self._last = now
-            speed = self._done / (now - self._start)
+        if self._pace.due():
+            over = self._done + self._skipped
             self._say(
-                f"{self._tokens - self._left:,} of {self._tokens:,} tokens, {speed:,.0f}/s, "
-                f"about {self._left / speed / 60:.1f} min left"
+                f"{over:,} of {self._tokens:,} tokens, {self._pace.per_second(self._done):,.0f}/s, "
+                f"{self._pace.left(self._done, self._tokens - over)}"
             )

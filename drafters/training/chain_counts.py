@@ -13,12 +13,14 @@ def ahead(marks: Tensor, steps: int) -> Tensor:
     return pad(marks, (0, steps))[:, steps:]
 
 
-def chain_counts(right: Tensor, tried: Tensor) -> tuple[Tensor, Tensor]:
-    """``right`` and ``tried`` [places, num_tokens] bool, of the i-th token drafted at each place → drafted, accepted.
+def chain_counts(right: Tensor, tried: Tensor, num_tokens: int | None = None) -> tuple[Tensor, Tensor]:
+    """``right`` and ``tried`` [..., drafted] bool, of the i-th token drafted at each place → drafted, accepted.
 
-    Both [num_tokens], float32: a token counts where it and all before it were tried, and as accepted where they were
-    right too.
+    Both [num_tokens], float32, by default of all that are drafted: a token counts where it and all before it were tried,
+    and as accepted where they were right too. Tokens that no place has count nothing.
     """
-    reached = tried.int().cumprod(dim=1)
-    accepted = (right & tried).int().cumprod(dim=1)
-    return reached.sum(dim=0).float(), accepted.sum(dim=0).float()
+    length = right.shape[-1]
+    reached = tried.reshape(-1, length).int().cumprod(dim=1)
+    accepted = (right & tried).reshape(-1, length).int().cumprod(dim=1)
+    more = 0 if num_tokens is None else num_tokens - length  # a negative one cuts
+    return pad(reached.sum(dim=0).float(), (0, more)), pad(accepted.sum(dim=0).float(), (0, more))

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +77,24 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     settings = {
         "tags": {name: f"{given.language or ''}/{given.text_type or ''}" for name, _, given in inputs.named()},
         "mask": options.mask,
-        "key": fingerprint(key) if options.mask == "surrogate" and options.key_file else None,
+        "key": fingerprint(key) if options.mask != "none" and options.key_file else None,
         **{name: getattr(options, name) for name in ("held_out", "seed", "max_characters", "limit")},
     }
-    done = begin(out, NAME, {name: given.path for name, _, given in inputs.named()}, settings)
-    if done:
-        say(f"{out} is done already: {done.counts.get('conversations')} conversations")
-        return 0
     try:
+        done = begin(out, NAME, {name: given.path for name, _, given in inputs.named()}, settings)
+        if done:
+            say(f"{out} is done already: {done.counts.get('conversations')} conversations")
+            return 0
         return _build(inputs, _masker(options.mask, key), options, say)
     except OSError as error:
-        raise StageError(
-            f"{out} cannot be written: {error.strerror}; free some space or give another folder"
-        ) from error
+        raise StageError(_disk(error, out)) from error
 
 
 def _build(inputs: Inputs, masker: Masker, options: argparse.Namespace, say: Callable[[str], None]) -> int:
     out: Path = options.out
     work = out / WORK
     keep = learn(inputs, masker, options.limit, options.seed, say)
-    records, left_out = collect(inputs, masker, keep, work, say)
+    records, left_out = collect(inputs, masker, keep, options.max_characters, work, say)
     if not records:
         raise StageError(f"no text to work with{_why(left_out)}")
     choice = choose(records, options.held_out, options.seed)
@@ -110,12 +108,14 @@ def _build(inputs: Inputs, masker: Masker, options: argparse.Namespace, say: Cal
             "near-duplicates within heldout": choice.repeated_in_heldout,
             "near-duplicates of heldout, removed from train": choice.repeats_of_heldout,
         },
+        "pieces of heldout, removed from documents of train": sum(map(len, choice.without.values())),
         "left_out": [{"file": one.file, "reason": one.reason} for one in left_out],
     }
     masking = {
         "mode": masker.mode,
         "kinds": dict(sum(masker.counts.values(), Counter[str]())),
         "distinct_values": dict(masker.distinct),
+        "finds_left_as_they_are": dict(masker.left),
         "files": _by_file(masker),
     }
     write_whole(out / OUTPUTS[1], json.dumps(masking, ensure_ascii=False, indent=2) + "\n")
@@ -140,7 +140,8 @@ def _write(work: Path, path: Path, choice: Choice, options: argparse.Namespace) 
             group = counts[side].setdefault(
                 f"{value['language']}/{value['text_type']}", Counter(conversations=0, texts=0, characters=0)
             )
-            for made in _work_for_the_target(value, side, options.max_characters, options.seed):
+            without = choice.without.get(number, frozenset[int]())
+            for made in _work_for_the_target(value, side, without, options.max_characters, options.seed):
                 file.write(made.to_json() + "\n")
                 group["texts" if made.text is not None else "conversations"] += 1
                 group["characters"] += len(made.text or "") + sum(len(message["content"]) for message in made.messages)
@@ -150,20 +151,22 @@ def _write(work: Path, path: Path, choice: Choice, options: argparse.Namespace) 
     return counts
 
 
-def _work_for_the_target(value: Mapping[str, Any], side: Any, limit: int, seed: int) -> Iterator[Conversation]:
+def _work_for_the_target(
+    value: Mapping[str, Any], side: Any, without: Set[int], limit: int, seed: int
+) -> Iterator[Conversation]:
     shared = {name: value[name] for name in ("source", "language", "text_type")}
     if value["text"] is None:
         messages, tools = tuple(value["messages"]), tuple(value["tools"])
         yield Conversation(id=value["id"], split=side, messages=messages, tools=tools, **shared)
         return
     for number, piece in enumerate(cut(value["text"], limit)):
-        if number and len(piece) < MIN_CHARACTERS:
+        if number in without or (number and len(piece) < MIN_CHARACTERS):
             continue
-        name = f"{value['id']}-{number}"
-        asked = request_for(piece, value["language"], value["text_type"], f"{seed} {name}")
+        name, subject = f"{value['id']}-{number}", f"{seed} {number} {piece}"
+        asked = request_for(piece, value["language"], value["text_type"], subject)
         turns = ({"role": "user", "content": asked}, {"role": "assistant", "content": ""})
         yield Conversation(id=f"{name}-request", split=side, messages=turns, **shared)
-        start = beginning(piece, f"{seed} {name}")
+        start = beginning(piece, subject)
         if start:
             yield Conversation(id=f"{name}-text", split=side, text=start, **shared)
 
@@ -211,8 +214,17 @@ def _by_file(masker: Masker) -> dict[str, dict[str, int]]:
     files: dict[str, Counter[str]] = {}
     for scope, counts in list(masker.counts.items()):
         if counts:
-            files.setdefault(masker.mask_path(scope, scope), Counter()).update(counts)
+            name, _, file = scope.partition(": ")
+            files.setdefault(f"{name}: {masker.mask_path(file, scope)}", Counter()).update(counts)
     return {name: dict(counts) for name, counts in files.items()}
+
+
+def _disk(error: OSError, out: Path) -> str:
+    """Say whether it was an input that could not be read or the output that could not be written."""
+    name = error.filename
+    if isinstance(name, str) and not Path(name).resolve().is_relative_to(out.resolve()):
+        return f"{name} cannot be read: {error.strerror}; give files that can, or move it out of the folder"
+    return f"{out} cannot be written: {error.strerror}; free some space or give another folder"
 
 
 def _why(left_out: Sequence[LeftOut]) -> str:

@@ -83,17 +83,22 @@ class World:
                 dist.broadcast(tensor.detach(), 0)
 
     def first(self, work: Callable[[], Some]) -> Some:
-        """Let the first process alone do something, and give its result to all; its StageError is raised in all."""
+        """Let the first process alone do something, and give its result to all.
+
+        Where it fails, the others do not wait for it: there its error is a StageError that says the same.
+        """
         if self.size == 1:
             return work()
         told: list[Any] = [None, None]
         if self.rank == 0:
             try:
                 told[0] = work()
-            except StageError as error:
-                told[1] = str(error)
+            except Exception as error:
+                told[1] = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                dist.broadcast_object_list(told, 0)
+                raise
         dist.broadcast_object_list(told, 0)
         if told[1] is not None:
-            raise StageError(told[1])
+            raise StageError(f"the first process failed: {told[1]}")
         result: Some = told[0]
         return result

@@ -7,7 +7,6 @@ of the run's CSV files. A killed evaluation is continued where the run stopped.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import signal
 import subprocess
@@ -19,16 +18,13 @@ from typing import Any
 
 import yaml
 
-from drafters.specs import SpecError, parse_spec, split_spec
-from drafters.training.stage import StageError, begin, finish, write_whole
+from drafters.training.evaluate_input import BASELINE, FILES, input_files, read_arms, read_workloads, target_folder
+from drafters.training.run_figures import TABLES, figures
+from drafters.training.stage import StageError, begin, finish, take_back, write_whole
 
 NAME = "evaluate"
 HELP = "measure drafters in deployed form: a harness run with a baseline and these drafters as arms"
-BASELINE = "baseline"
 RUN, REPORT = "run", "report.json"
-FILES = ("model", "corpus")  # options of a drafter that name a file or folder
-POOLED = "(all)"  # how the run's CSV files mark a row that pools
-TABLES = ("drafters.csv", "summary.csv", "speed_up.csv", "lossless.csv", "verdicts.csv", "findings.csv")
 DONE, THRESHOLD_MISSED, BAD_INPUT, INTERRUPTED = 0, 3, 2, 130
 LAST_LINES = 12  # of the harness, told when it fails
 Say = Callable[[str], None]
@@ -36,7 +32,9 @@ Say = Callable[[str], None]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the stage."""
-    parser.add_argument("--target", type=Path, required=True, metavar="HF_FOLDER", help="the target, as deployed")
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="HF_FOLDER", help="the target, as deployed, or ref-koen"
+    )
     parser.add_argument(
         "--drafter",
         action="append",
@@ -78,23 +76,11 @@ def run(options: argparse.Namespace, say: Say) -> int:
 
     Raises StageError for bad input, SpecError for a drafter that is described wrongly.
     """
-    arms = [{"name": BASELINE, "method": "none"}, *_arms(options.drafter)]
+    arms = [{"name": BASELINE, "method": "none"}, *read_arms(options.drafter)]
+    target = target_folder(options.target)
     workloads = [path for group in options.workload for path in (group if isinstance(group, list) else [group])]
-    context = _context_tokens(options)
-    contents = {path: _workload(path, options, arms, context) for path in workloads}
-    inputs = {"target": options.target}
-    inputs |= {f"workload {path.name}": path for path in workloads}
-    inputs |= {
-        f"tasks {Path(item['file']).name}": Path(item["file"])
-        for content in contents.values()
-        for item in content["tasks"]
-    }
-    inputs |= {
-        f"drafter {arm['name']}: {key}": Path(arm["options"][key])
-        for arm in arms[1:]
-        for key in FILES
-        if arm["options"].get(key) is not None
-    }
+    contents = read_workloads(workloads, options, target, arms)
+    inputs = input_files(target, contents, arms)
     settings = {
         "drafters": [_named(arm) for arm in arms[1:]],
         **{key: value for key, value in vars(options).items() if key in _SETTINGS},
@@ -122,83 +108,6 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def figures(folder: Path, arms: Sequence[str]) -> dict[str, Any]:
-    """Return the headline figures of a run from its CSV files: acceptance by language, speed-up by load, outputs, break-even.
-
-    A figure is ``{"value", "low", "high"}``, unknown is null. Languages pool workloads; ``(all)`` pools languages too.
-    """
-    drafters, speed_ups, same, verdicts, findings = (
-        _read(folder / name)
-        for name in ("drafters.csv", "speed_up.csv", "lossless.csv", "verdicts.csv", "findings.csv")
-    )
-    report: dict[str, Any] = {"run": folder.name, "arms": {}}
-    for arm in arms:
-        own = [row for row in drafters if row["arm"] == arm and row["genre"] == POOLED]
-        pooled = [row for row in own if row["concurrency"] == POOLED]
-        languages = {row["language"]: _acceptance(row) for row in pooled if row["workload"] == POOLED}
-        report["arms"][arm] = {
-            "acceptance_length": languages,
-            "acceptance_length_by_workload": {
-                row["workload"]: _acceptance(row)
-                for row in pooled
-                if row["workload"] != POOLED and row["language"] == POOLED
-            },
-            "speed_up": [
-                {"workload": row["workload"], "concurrency": int(row["concurrency"]), **_figure(row, "speed_up")}
-                for row in speed_ups
-                if row["arm"] == arm and row["window"] == "steady"
-            ],
-            "identical_outputs": _identical([row for row in same if row["arm"] == arm]),
-            "break_even": [
-                {
-                    "workload": row["workload"],
-                    "side": row["side"],
-                    "certainty": row["certainty"],
-                    **_figure(row, "break_even"),
-                }
-                for row in verdicts
-                if row["arm"] == arm
-            ],
-        }
-    report["invalid"] = [
-        {key: row[key] for key in ("code", "workload", "arm", "values")}
-        for row in findings
-        if row["severity"] == "invalid"
-    ]
-    return report
-
-
-def _acceptance(row: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        **_figure(row, "acceptance_length"),
-        "n_tasks": int(row["n_tasks"]),
-        "n_steps": int(row["n_steps"]),
-        "tokens_per_pass": _number(row["tokens_per_pass"]),
-    }
-
-
-def _figure(row: Mapping[str, str], name: str) -> dict[str, float | None]:
-    return {"value": _number(row[name]), "low": _number(row[f"{name}_low"]), "high": _number(row[f"{name}_high"])}
-
-
-def _identical(rows: Iterable[Mapping[str, str]]) -> dict[str, Any]:
-    rows = list(rows)
-    n, same = (sum(int(row[name]) for row in rows) for name in ("n_steps", "n_identical"))
-    return {"n_steps": n, "n_identical": same, "share": same / n if n else None}
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except OSError as error:
-        raise StageError(f"{path}: {error.strerror}; run 'harness report {path.parent}' to write it again") from error
-
-
 def _told(report: Mapping[str, Any]) -> Iterable[str]:
     for name, arm in report["arms"].items():
         parts = []
@@ -215,96 +124,17 @@ def _told(report: Mapping[str, Any]) -> Iterable[str]:
         yield f"{name}: acceptance length {', '.join(parts) or 'unknown'}; {share}"
 
 
-def _arms(texts: Sequence[str]) -> list[dict[str, Any]]:
-    arms: list[dict[str, Any]] = []
-    for text in texts:
-        name, method, options = split_spec(text)
-        if name == BASELINE or name in [arm["name"] for arm in arms]:
-            raise StageError(
-                f"--drafter {text!r}: the name {name!r} is taken; give each drafter another one than {BASELINE}"
-            )
-        for key in FILES:
-            if options.get(key) is not None:
-                options[key] = str(Path(str(options[key])).expanduser().resolve())
-                if not Path(options[key]).exists():
-                    raise StageError(
-                        f"--drafter {text!r}: {options[key]} does not exist; give the path of one that does"
-                    )
-        try:
-            parse_spec({**{key: value for key, value in options.items() if key != "lengths"}, "method": method})
-        except SpecError as error:
-            raise SpecError(f"--drafter {text!r}: {error}") from error
-        arms.append({"name": name, "method": method, "options": options})
-    return arms
-
-
 def _named(arm: Mapping[str, Any]) -> dict[str, Any]:
     """Return an arm for the record: its files are told by hash among the inputs, so that a moved folder is the same work."""
     return {**arm, "options": {key: value for key, value in arm["options"].items() if key not in FILES}}
-
-
-def _context_tokens(options: argparse.Namespace) -> int | None:
-    """Return the room that was asked for, else the target's own, ``None`` where it does not tell."""
-    if options.context_tokens is not None:
-        return int(options.context_tokens)
-    try:
-        config = json.loads((options.target / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StageError(
-            f"{options.target} is no Hugging Face folder: config.json cannot be read ({error}); give one that is"
-        ) from error
-    room = config.get("max_position_embeddings")
-    return room if isinstance(room, int) else None
-
-
-def _workload(
-    path: Path, options: argparse.Namespace, arms: Sequence[Mapping[str, Any]], context: int | None
-) -> dict[str, Any]:
-    """Return a workload file's content with the builtin engine, these arms and absolute task files."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StageError(
-            f"{path} cannot be read as a workload ({error}); give a YAML file of workloads/README.md's form"
-        ) from error
-    if not isinstance(content, dict) or "tasks" not in content:
-        raise StageError(
-            f"{path} is no workload: it has no key 'tasks'; give a YAML file of workloads/README.md's form"
-        )
-    sources = [{"file": content["tasks"]}] if isinstance(content["tasks"], str) else content["tasks"]
-    try:
-        tasks = [{**source, "file": str((path.parent / source["file"]).resolve())} for source in sources]
-    except (TypeError, KeyError) as error:
-        raise StageError(
-            f"{path}: tasks is {content['tasks']!r:.80}; give a file, or a list of file and take"
-        ) from error
-    given = content.get("engine") or {}
-    asked = given.get("context_tokens", 4096)
-    engine = {
-        "kind": "builtin",
-        "model": str(options.target.resolve()),
-        "threads": options.threads,
-        "context_tokens": asked if context is None else context if options.context_tokens else min(asked, context),
-        **{key: given[key] for key in ("start_timeout_s", "request_timeout_s") if key in given},
-        "options": {
-            key: value for key in ("weights", "dtype", "device") if (value := getattr(options, key)) is not None
-        },
-    }
-    replay = {**(content.get("replay") or {}), **({"tool_wait": options.tool_wait} if options.tool_wait else {})}
-    # thresholds and objectives belong to the file's own arms and engine
-    kept = {key: value for key, value in content.items() if key not in ("thresholds", "slo")}
-    return {**kept, "tasks": tasks, "engine": engine, "arms": list(arms), "replay": replay}
 
 
 def _write(contents: Mapping[Path, Mapping[str, Any]], folder: Path) -> list[Path]:
     folder.mkdir(exist_ok=True)
     files = []
     for path, content in contents.items():
-        file = folder / path.name
-        if file in files:
-            raise StageError(f"two workload files are called {path.name}; rename one")
-        write_whole(file, yaml.safe_dump(dict(content), allow_unicode=True, sort_keys=False))
-        files.append(file)
+        files.append(folder / path.name)
+        write_whole(files[-1], yaml.safe_dump(dict(content), allow_unicode=True, sort_keys=False))
     return files
 
 
@@ -369,9 +199,10 @@ def _harness(command: Sequence[str], say: Say, out: Path) -> int:
 def _take_back(out: Path) -> None:
     """Make a folder in which nothing was measured free again, so that a corrected command can use it."""
     if not (out / RUN / "manifest.json").exists():
-        for file in (out / "request.json", *(out / "workloads").glob("*.yaml")):
+        for file in (out / "workloads").iterdir():
             file.unlink(missing_ok=True)
         (out / "workloads").rmdir()
+        take_back(out)
 
 
 def _stopped(process: subprocess.Popen[str]) -> None:

@@ -7,7 +7,7 @@ engine runs it. 4-bit weights are those the engine would hold: quantized and bro
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +19,9 @@ from drafters.quantization import Weights, quantize_dequantize
 from drafters.training.stage import StageError
 
 __all__ = ["FrozenTarget"]
+
+EXPERTS = ("gate_up_proj", "down_proj")
+"""Stacked weights of a mixture's experts, [experts, out, in]."""
 
 
 class FrozenTarget:
@@ -32,8 +35,8 @@ class FrozenTarget:
         model.requires_grad_(False)
         if weights != "plain":
             for module in model.model.layers.modules():
-                if isinstance(module, nn.Linear):
-                    module.weight.copy_(quantize_dequantize(module.weight.detach(), weights))
+                for weight in _projections(module):
+                    weight.copy_(quantize_dequantize(weight, weights))
         self.config, self.folder, self.weights = model.config, folder, weights
         self._model = model
 
@@ -125,3 +128,15 @@ class FrozenTarget:
             whole.update(f"{name}\0{weight.dtype}\0{tuple(weight.shape)}\0".encode())
             whole.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return whole.hexdigest()
+
+
+def _projections(module: nn.Module) -> Iterator[Tensor]:
+    """The matrices of a module itself that the engine holds in four bits, [out, in]: those of linear layers, and of each
+    expert of a mixture, which are stacked; not the router, which is no linear layer either."""
+    if isinstance(module, nn.Linear):
+        yield module.weight.detach()
+        return
+    for name in EXPERTS:
+        stacked = getattr(module, name, None)
+        if isinstance(stacked, nn.Parameter):
+            yield from stacked.detach()

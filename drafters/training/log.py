@@ -21,22 +21,26 @@ LOG = "log.jsonl"
 class Log:
     """Sums between log lines, and where they go; kept by the first process alone."""
 
-    def __init__(self, out: Path, step: int, tokens: int, seconds: float, say: Callable[[str], None]) -> None:
-        """Lines of steps after ``step`` are dropped: they were written after the checkpoint that is continued from."""
+    def __init__(self, out: Path, training: Training, seconds: float, say: Callable[[str], None]) -> None:
+        """Lines that were written after the checkpoint which ``training`` continues from are dropped: those of later
+        steps, and the evaluation of the same step if it is still to be made."""
         self._path, self._seconds, self._say = out / LOG, seconds, say
         self._length = None
         kept = []
         if self._path.exists():
             for line in self._path.read_text("utf-8").splitlines():
                 value = _read(line)
-                if value is not None and value["step"] <= step:
-                    kept.append(line)
-                    if value["kind"] == "held_out":
-                        self._length = value["all"]["acceptance_length"]
+                if value is None or value["step"] > training.step:
+                    continue
+                if value["kind"] == "held_out":
+                    if value["step"] == training.step and training.evaluation_due:
+                        continue
+                    self._length = value["judged"]["acceptance_length"]
+                kept.append(line)
         write_whole(self._path, "".join(line + "\n" for line in kept))
         self._sums: dict[str, list[float]] = {}
         self._at = time.monotonic()
-        self._tokens = tokens
+        self._tokens = training.tokens_done
 
     def step(self, training: Training, sums: Mapping[str, Sequence[float]]) -> None:
         """Take a step's sums; write a line when it is time."""
@@ -51,7 +55,7 @@ class Log:
     def held_out(self, training: Training, report: Mapping[str, Any], best: bool) -> None:
         """Write a held-out report."""
         self.write_out(training)
-        self._length = report["all"]["acceptance_length"]
+        self._length = report["judged"]["acceptance_length"]
         self._write({"kind": "held_out", "step": training.step, "tokens": training.tokens_done, "best": best, **report})
         self._at, self._tokens = time.monotonic(), training.tokens_done  # evaluation is not training time
 
@@ -75,8 +79,9 @@ class Log:
                 "tokens": training.tokens_done,
                 "loss": loss,
                 "weight": weight,
+                "weight_by_language": _named(sums, "weight/"),
                 "accepted_by_position": shares,
-                "parts": {n.removeprefix("part/"): v[0] for n, v in sums.items() if n.startswith("part/")},
+                "parts": _named(sums, "part/"),
                 "rate_factor": sums["factor"][0] / sums["steps"][0],
                 "gradient_norm": sums["norm"][0] / sums["steps"][0],
                 "tokens_per_second": speed,
@@ -98,6 +103,10 @@ class Log:
             raise StageError(
                 f"{self._path} cannot be written: {error.strerror}; free some space and run the command again"
             ) from error
+
+
+def _named(sums: Mapping[str, Sequence[float]], prefix: str) -> dict[str, float]:
+    return {name.removeprefix(prefix): numbers[0] for name, numbers in sorted(sums.items()) if name.startswith(prefix)}
 
 
 def _read(line: str) -> dict[str, Any] | None:

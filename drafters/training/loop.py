@@ -19,7 +19,15 @@ from torch.nn.utils import clip_grad_norm_
 from drafters.training.batches import Features, Sampler, rows_of
 from drafters.training.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 from drafters.training.distributed import World
-from drafters.training.evaluation import HELD_OUT_NOTE, HeldOut, held_out_report, losses_of, numbers_of, pooled
+from drafters.training.evaluation import (
+    HELD_OUT_NOTE,
+    HeldOut,
+    held_out_report,
+    judged,
+    losses_of,
+    numbers_of,
+    weights_by_group,
+)
 from drafters.training.frozen import FrozenTarget
 from drafters.training.log import Log
 from drafters.training.loop_settings import Intervals, LoopSettings, rate_factor
@@ -48,7 +56,7 @@ class Training:
         self.settings, self.features, self.world = settings, features, world or World()
         self.parameters = [parameter for parameter in method.module.parameters() if parameter.requires_grad]
         self.world.spread(self.parameters)
-        self.optimizers = _optimizers(method.module, settings)
+        self.optimizers = _optimizers(method.module, settings, target.vocab_size)
         self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
         self.step = self.tokens_done = self.evaluated = self.since_best = 0
         self.first: dict[str, Any] | None = None  # report of the evaluation before the first step
@@ -57,18 +65,23 @@ class Training:
     def one_step(self, stop: bool = False) -> dict[str, list[float]]:
         """Take one optimizer step and return the sums of all processes; ``stop`` in it says how many want to end."""
         settings = self.settings
-        factor = rate_factor(self.tokens_done / settings.tokens, settings.warm_up, settings.schedule)
+        drawn = self.sampler.draw_tokens(settings.rows * settings.row_tokens)
+        tokens = sum(len(example.token_ids) for example in drawn)
+        # the rate of the step's middle: that of its beginning is 0 in the first one, that of its end in the last
+        middle = self.tokens_done + min(tokens, settings.tokens - self.tokens_done) / 2
+        factor = rate_factor(middle / settings.tokens, settings.warm_up, settings.schedule)
         for optimizer, rates in zip(self.optimizers, self._rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
-        drawn = self.sampler.draw_tokens(settings.rows * settings.row_tokens)
         own: dict[str, list[float]] = {"stop": [float(stop)]}
         for place, part in self.world.share(rows_of(drawn, settings.row_tokens)):
             seed = f"{settings.seed}/{self.step}/{place}"
-            losses = losses_of(self.method, self.target, part, self.features, settings.precision, seed)
+            losses = losses_of(
+                self.method, self.target, part, self.features, settings.precision, seed, settings.states_precision
+            )
             if losses.total.requires_grad:  # a part without a place to learn from has no gradient
                 losses.total.backward()  # type: ignore[no-untyped-call]
-            for name, numbers in numbers_of(losses).items():
+            for name, numbers in {**numbers_of(losses), **weights_by_group(losses, part)}.items():
                 own[name] = [a + b for a, b in zip(own.get(name, [0.0] * len(numbers)), numbers, strict=True)]
         sums = self.world.sum(own)
         self.world.sum_gradients(self.parameters)
@@ -86,7 +99,7 @@ class Training:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        self.tokens_done += sum(len(example.token_ids) for example in drawn)
+        self.tokens_done += tokens
         return {**sums, "norm": [norm], "factor": [factor]}
 
     @property
@@ -104,8 +117,8 @@ class Training:
     def evaluate(self, tell: Callable[[int, int], None] = lambda done, parts: None) -> dict[str, Any]:
         """Evaluate the held-out examples, keep the weights if they are the best so far, and return the report."""
         settings = self.settings
-        found = self.held_out.evaluate(self.method, self.target, self.features, settings.precision, self.world, tell)
-        whole, report = pooled(found), held_out_report(found)
+        found = self.held_out.evaluate(self.method, self.target, self.features, self.world, tell)
+        (whole, _), report = judged(found), held_out_report(found)
         if whole.loss is None:
             raise StageError("the held-out examples have no place to score: their answers are too short; give others")
         if not math.isfinite(whole.loss):
@@ -164,7 +177,7 @@ def run_loop(
     if state is not None:
         training.restore(state)
         say(f"continued at step {training.step}, {training.tokens_done:,} of {training.settings.tokens:,} tokens")
-    log = Log(out, training.step, training.tokens_done, intervals.log, say) if world.rank == 0 else None
+    log = Log(out, training, intervals.log, say) if world.rank == 0 else None
     saved = time.monotonic()
     asked = False
     while not (training.finished or asked):
@@ -227,21 +240,27 @@ def _evaluate(
     best = training.best is not None and training.best["step"] == training.step
     if log is not None:
         log.held_out(training, report, best)
-    whole = report["all"]
+    whole = report["judged"]
     length = "unknown" if whole["acceptance_length"] is None else f"{whole['acceptance_length']:.3f}"
+    at = "" if whole["temperature"] is None else f" of temperature {whole['temperature']:g}"
     say(
-        f"held out after step {training.step}: loss {whole['loss']:.4f}, acceptance length {length}"
+        f"held out after step {training.step}{at}: loss {whole['loss']:.4f}, acceptance length {length}"
         f" ({HELD_OUT_NOTE}){', the best so far' if best else ''}"
     )
 
 
-def _optimizers(module: nn.Module, settings: LoopSettings) -> list[torch.optim.Optimizer]:
+def _optimizers(module: nn.Module, settings: LoopSettings, vocab_size: int) -> list[torch.optim.Optimizer]:
     named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     matrices: list[nn.Parameter] = []
     if settings.optimizer == "muon":
-        # Muon is for maps between hidden states; embeddings, heads and codebooks are rows for tokens.
+        # Muon is for maps between hidden states; embeddings, heads and codebooks are rows for tokens, whatever they are
+        # called where they have one for each token of the target.
         rows = ("embed", "lm_head", "codebook")
-        matrices = [p for name, p in named if p.ndim == 2 and not any(word in name for word in rows)]
+        matrices = [
+            p
+            for name, p in named
+            if p.ndim == 2 and p.shape[0] != vocab_size and not any(word in name for word in rows)
+        ]
     chosen = {id(parameter) for parameter in matrices}
     rest = [parameter for _, parameter in named if id(parameter) not in chosen]
     made: list[torch.optim.Optimizer] = []

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from drafters.checkpoint import Checkpoint
+from drafters.specs import SpecError
 from drafters.training.frozen import FrozenTarget
 
 __all__ = ["Batch", "Losses", "Method", "MethodClass", "MethodSettings"]
@@ -23,6 +24,21 @@ class MethodSettings(BaseModel):
 
     num_tokens: int = Field(default=4, ge=1, le=63)
     seed: int = 0
+
+    @property
+    def places_per_row(self) -> int | None:
+        """How many places of one sequence are learnt from at most; ``None`` for all of its answers."""
+        return None
+
+    def agree_with(self, method: str, found: Mapping[str, Any]) -> None:
+        """Raise SpecError where a setting was given and a checkpoint to start from has another: its shapes hold."""
+        for name, has in found.items():
+            given = getattr(self, name)
+            if name in self.model_fields_set and given is not None and given != has:
+                raise SpecError(
+                    f"{method}: {name!r} is {given!r}, but the checkpoint to start from has {has!r}; leave the setting "
+                    "out, or train from fresh weights"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +66,32 @@ class Batch:
 class Losses:
     """What one batch gave, as sums, so that batches and processes of any size add up before anything is divided.
 
-    The loss is ``total / weight``. ``drafted[i]`` counts the places at which a chain of at least i + 1 tokens was tried,
-    ``accepted[i]`` those at which its first i + 1 tokens, each the drafter's best one, are those of the text: both
-    [num_tokens], detached. Text before the place, and the chain as far as it was right, are the text's own.
+    The loss is ``total / weight``; ``weights`` are each row's part of the weight. ``drafted[i]`` counts the places at
+    which a chain of at least i + 1 tokens was tried, ``accepted[i]`` those at which its first i + 1 tokens, each the
+    drafter's best one, are those of the text: both [num_tokens], detached. Text before the place, and the chain as far
+    as it was right, are the text's own.
     """
 
     total: Tensor  # scalar with a gradient
-    weight: Tensor  # scalar
+    weights: Tensor  # [rows], detached
     drafted: Tensor
     accepted: Tensor
     parts: Mapping[str, Tensor]  # further sums worth a log line, each already part of ``total`` or only told
+
+    @property
+    def weight(self) -> Tensor:
+        """Scalar: what the total is divided by."""
+        return self.weights.sum()
+
+    def __add__(self, other: Losses) -> Losses:
+        """Both, of other places of the same rows."""
+        return Losses(
+            self.total + other.total,
+            self.weights + other.weights,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+            {name: value + other.parts[name] for name, value in self.parts.items()},
+        )
 
 
 class Method(Protocol):

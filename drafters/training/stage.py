@@ -2,7 +2,7 @@
 
 Every stage of the pipeline writes one folder. ``request.json`` says what it was asked to do and is written first,
 ``manifest.json`` what came out and is written last: a folder without it is unfinished work, which the same stage with
-the same inputs and settings may continue and no other stage reads.
+the same inputs and settings may continue and no other stage reads. One process at a time works in a folder.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Manifest", "StageError", "begin", "digest", "finish", "read_manifest", "write_whole"]
+from drafters.training.folder_lock import LOCK, lock_of
+
+__all__ = ["Manifest", "StageError", "begin", "digest", "finish", "read_manifest", "take_back", "write_whole"]
 
 REQUEST, MANIFEST = "request.json", "manifest.json"
 PACKAGES = ("spec-harness", "torch", "transformers", "tokenizers", "safetensors", "maskingtape")
 CHUNK_BYTES = 1 << 20
+TEMPORARY = re.compile(r"\..+\.\d+")
+"""What `write_whole` and checkpoints write before they rename: a dot, the file's name, the process."""
 
 
 class StageError(ValueError):
@@ -59,10 +64,11 @@ def digest(path: Path) -> str:
 
 def begin(folder: Path, stage: str, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> Manifest | None:
     """Open a stage's folder. Returns the manifest when this very work is already done, and ``None`` when it is to be
-    done or continued.
+    done or continued: then this process has the folder's lock until `finish` or its end, and what a killed one was just
+    writing is gone.
 
     ``settings`` holds everything that decides the outcome, as JSON values. Raises StageError when the folder holds other
-    work, finished or begun: nothing is overwritten.
+    work, finished or begun: nothing is overwritten. Also when another process works in it.
     """
     asked = {
         "stage": stage,
@@ -71,17 +77,19 @@ def begin(folder: Path, stage: str, inputs: Mapping[str, Path], settings: Mappin
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / MANIFEST).exists():
-            done = read_manifest(folder, stage)
-            _same(folder, asked, {"stage": done.stage, "inputs": dict(done.inputs), "settings": dict(done.settings)})
+        if (done := _done(folder, stage, asked)) is not None:
             return done
-        request = folder / REQUEST
-        if request.exists():
-            _same(folder, asked, _read_json(request))
-        elif any(folder.iterdir()):
-            raise StageError(f"{folder} holds files that are not of this stage; give an empty or a new folder")
-        else:
-            write_whole(request, json.dumps(asked, ensure_ascii=False, indent=2) + "\n")
+        lock = lock_of(folder.resolve())
+        if not lock.take():
+            raise StageError(f"another process works in {folder}; wait for it, end it, or give another folder")
+        if (done := _done(folder, stage, asked)) is not None:  # it has ended since the first look
+            lock.end()
+            return done
+        for path in folder.rglob(".*"):
+            if TEMPORARY.fullmatch(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
+        if not (folder / REQUEST).exists():
+            write_whole(folder / REQUEST, json.dumps(asked, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
         raise StageError(f"{folder} cannot be written: {error.strerror}; give a folder that can") from error
     return None
@@ -100,7 +108,14 @@ def finish(folder: Path, outputs: Iterable[str], counts: Mapping[str, Any]) -> M
     )
     value = {name: getattr(manifest, name) for name in Manifest.__slots__}
     write_whole(folder / MANIFEST, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    lock_of(folder.resolve()).end()
     return manifest
+
+
+def take_back(folder: Path) -> None:
+    """Undo `begin` where nothing was done, so that the folder is free for other work; the stage removes its own files."""
+    (folder / REQUEST).unlink(missing_ok=True)
+    lock_of(folder.resolve()).end()
 
 
 def read_manifest(folder: Path, stage: str) -> Manifest:
@@ -150,6 +165,25 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _done(folder: Path, stage: str, asked: Mapping[str, Any]) -> Manifest | None:
+    """The manifest of this very work. Raises StageError for other work, and for files of nobody knows whom."""
+    if (folder / MANIFEST).exists():
+        done = read_manifest(folder, stage)
+        _same(folder, asked, {"stage": done.stage, "inputs": dict(done.inputs), "settings": dict(done.settings)})
+        return done
+    request = folder / REQUEST
+    if request.exists():
+        _same(folder, asked, _read_json(request))
+    elif any(not _of_begin(path.name) for path in folder.iterdir()):
+        raise StageError(f"{folder} holds files that are not of this stage; give an empty or a new folder")
+    return None
+
+
+def _of_begin(name: str) -> bool:
+    """Whether a file is what a kill in the middle of `begin` leaves."""
+    return name == LOCK or (name.startswith(f".{REQUEST}.") and TEMPORARY.fullmatch(name) is not None)
 
 
 def _of_file(path: Path) -> str:

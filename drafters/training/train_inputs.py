@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from drafters.training.stage import Manifest, StageError, digest, read_manifest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from drafters.checkpoint import Checkpoint
     from drafters.training.batches import Features
     from drafters.training.frozen import FrozenTarget
     from drafters.training.method import Method, MethodSettings
@@ -99,35 +100,38 @@ def check_target(folder: Path, manifest: Manifest, target: Path, target_digest: 
 class CountedSettings(Protocol):
     """Settings of a method that must know how often the target writes each token before its weights have a shape."""
 
-    @property
-    def needs_counts(self) -> bool:
-        """Whether the counts are still to be given."""
-        ...
-
-    def counted(self, counts: Tensor) -> MethodSettings:
-        """The settings completed by ``counts`` [vocab]."""
+    def counted(self, counts: Tensor, start: Checkpoint | None) -> tuple[MethodSettings, str]:
+        """The settings completed by ``counts`` [vocab], and what is to be said of it."""
         ...
 
 
 def completed(
-    settings: MethodSettings, examples: Sequence[Example], mix: Mapping[str, float] | None, vocab_size: int
+    settings: MethodSettings,
+    examples: Sequence[Example],
+    mix: Mapping[str, float] | None,
+    vocab_size: int,
+    start: Checkpoint | None,
+    say: Callable[[str], None],
 ) -> MethodSettings:
     """Give the settings what they need to know of the answers: counts of their tokens, each language group with its
     share of the mix, as training draws them."""
-    if not isinstance(settings, CountedSettings) or not settings.needs_counts:
+    if not isinstance(settings, CountedSettings):
         return settings
     import torch
 
     from drafters.training.batches import group_of
 
-    counts = {group_of(example.language): torch.zeros(vocab_size, dtype=torch.float64) for example in examples}
+    written: dict[str, list[int]] = {}
     for example in examples:
-        for start, end in example.answers:
-            ids = torch.tensor(example.token_ids[start:end])
-            counts[group_of(example.language)] += torch.bincount(ids, minlength=vocab_size)
+        own = written.setdefault(group_of(example.language), [])
+        for begin, end in example.answers:
+            own += example.token_ids[begin:end]
+    counts = {group: torch.bincount(torch.tensor(ids), minlength=vocab_size).double() for group, ids in written.items()}
     shares = {group: float(own.sum()) for group, own in counts.items()} if mix is None else mix
     weighted = [own * (shares.get(group, 0.0) / own.sum()) for group, own in sorted(counts.items())]
-    return settings.counted(torch.stack(weighted).sum(dim=0))
+    made, said = settings.counted(torch.stack(weighted).sum(dim=0), start)
+    say(said)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

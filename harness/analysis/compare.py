@@ -12,7 +12,7 @@ import polars as pl
 from harness.analysis import compared_figures as figures
 from harness.analysis import soundness
 from harness.analysis.loading import Records, read_records
-from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan
+from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 from harness.errors import UsageError
 from harness.store import RunFolder
@@ -39,13 +39,17 @@ class Comparison:
     """All figures of a comparison; frames are those of ``harness.analysis.frames`` (COMPARED_…, DIFFERENCES).
 
     ``within``: both sides are arms of one run, which alternated, so that the machine's drift cancels; else times carry it.
-    ``drafting`` are the pairs of which both sides really draft: those get a verdict.
+    ``drafting`` are the pairs of which both sides really draft: those get a verdict. ``left_out`` are the arms of either run that found
+    no partner where nobody said which to pair. ``adrift`` are arms whose drafts too may follow what the machine did: their lengths
+    follow measured costs, or they carry state from one request to another while several are in progress.
     """
 
     before: Side
     after: Side
     arms: tuple[ArmPair, ...]
     drafting: tuple[ArmPair, ...]
+    left_out: tuple[tuple[str, ...], tuple[str, ...]]
+    adrift: tuple[str, ...]
     differences: pl.DataFrame
     times: pl.DataFrame
     acceptance: pl.DataFrame
@@ -63,6 +67,11 @@ class Comparison:
         """Whether nothing was found that makes the figures be about something else than the drafter."""
         return not (self.differences["severity"] == "invalid").any()
 
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """What should be the same on both sides and could not be told to be: of prompts, target."""
+        return soundness.unproven(self.differences)
+
 
 def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmPair] | None = None) -> Comparison:
     """Compare two runs, or, where ``after`` is ``None``, arms of one.
@@ -72,7 +81,8 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
     window, or, where a load has no such pair, all of them.
 
     Raises:
-        UsageError: if an arm is not there, or the runs have nothing in common; the message says what each holds.
+        UsageError: if an arm is not there, the runs have nothing in common, or no drafter of one has a partner in the other; the
+            message says what each holds.
         RunFolderError: if a folder is damaged.
     """
     sides = (read_records(before), read_records(before if after is None else after))
@@ -94,18 +104,24 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
     tasks = figures.in_window(_joined(left.tasks, right.tasks, TASK).filter(pl.col("ok") & pl.col("ok_after")))
     workloads = [plan.name for plan in _shared(sides) if plan.name in set(everything["workload"])]
     rows = soundness.differences(before.manifest, after_folder.manifest, workloads, pairs)
-    prompts = soundness.of_prompts(everything.filter(pl.col("ok") & pl.col("ok_after")))
+    prompts = soundness.of_prompts(
+        everything.filter(pl.col("ok") & pl.col("ok_after")), before.manifest, after_folder.manifest
+    )
     exact = {plan.name for plan in _shared(sides) if _exact(plan.name, sides)}
     live = {plan.name for records in sides for plan in records.plans if plan.history == "live"}
     same = everything.filter(pl.col("ok") & pl.col("ok_after") & pl.col("workload").is_in(list(exact)))
     same = same.filter(~pl.col("workload").is_in(list(live)) | (pl.col("step_index") == 0))
-    methods = [{arm: method for plan in records.plans for arm, method in plan.methods.items()} for records in sides]
-    drafting = [pair for pair in pairs if all(_drafts(methods[side].get(arm)) for side, arm in enumerate(pair))]
+    drafting = _drafting(sides, pairs)
+    left_out = ((), ()) if arms is not None else _left_out(sides, pairs)
+    busy = int(everything["concurrency"].max() or 0) > 1  # type: ignore[arg-type]
+    adrift = soundness.adrift((before.manifest, after_folder.manifest), pairs, busy=busy)
     return Comparison(
         before=Side(str(before.path), before.manifest),
         after=Side(str(after_folder.path), after_folder.manifest),
         arms=pairs,
-        drafting=tuple(drafting),
+        drafting=drafting,
+        left_out=left_out,
+        adrift=adrift,
         differences=soundness.frame([*prompts, *rows]),
         times=figures.times(tasks),
         acceptance=figures.acceptance(good),
@@ -134,20 +150,22 @@ def _rows(records: Records, pairs: Sequence[ArmPair], side: str, gone: Mapping[s
     keep = partial(pl.DataFrame.join, other=left_out, on=["workload", "task_id"], how="anti")
     steps = keep(counted(records.steps).with_columns(turn=turn, ok=OK))
     tasks = keep(counted(records.tasks).with_columns(turn=turn))
-    baselines = pl.DataFrame(
-        [(plan.name, plan.baseline) for plan in records.plans if plan.baseline is not None],
-        schema={"workload": pl.String, "arm": pl.String},
-        orient="row",
+    baselines = baseline_arms(records.plans)
+    own = (
+        tasks.filter("ok")
+        .join(baselines, on=["workload", "arm"], how="semi")
+        .select(*TASK, baseline_s="task_time_s", baseline_steady="steady")
     )
-    own = tasks.filter("ok").join(baselines, on=["workload", "arm"], how="semi").select(*TASK, baseline_s="task_time_s")
     drafting = tasks.join(baselines, on=["workload", "arm"], how="anti").join(own, on=list(TASK), how="left")
-    bare = tasks.join(baselines, on=["workload", "arm"], how="semi").with_columns(baseline_s=pl.lit(None, pl.Float64))
+    bare = tasks.join(baselines, on=["workload", "arm"], how="semi").with_columns(
+        baseline_s=pl.lit(None, pl.Float64), baseline_steady=pl.lit(None, pl.Boolean)
+    )
     tasks = pl.concat([drafting, bare], how="diagonal").sort(*TASK, "arm")
     names = ["arm_before", "arm_after"]
     return _Rows(
         steps.join(arms, on="arm").select(*names, *STEP, *_OF_STEPS).sort(*names, *STEP),
         tasks.join(arms, on="arm")
-        .select(*names, *TASK, "steady", "ok", "task_time_s", "baseline_s")
+        .select(*names, *TASK, "steady", "ok", "task_time_s", "baseline_s", "baseline_steady")
         .sort(*names, *TASK),
     )
 
@@ -184,12 +202,17 @@ def _arms(
                 f"one run alone: say which of its arms to compare, as in --arms before=after; {folders[0].path} has "
                 f"{', '.join(names[0])}"
             )
-        equal = [(arm, arm) for arm in names[0] if arm in names[1]] + _lone_drafters(sides)
+        equal = tuple([(arm, arm) for arm in names[0] if arm in names[1]] + _lone_drafters(sides))
         if not equal:
             raise UsageError(
                 "the runs have no arm of one name; pair them with --arms before=after\n" + _holdings(folders, sides)
             )
-        return tuple(equal)
+        if any(plan.drafting for records in sides for plan in records.plans) and not _drafting(sides, equal):
+            raise UsageError(
+                "no drafter of one run has a partner in the other; say which belong together with --arms before=after\n"
+                + _holdings(folders, sides)
+            )
+        return equal
     for pair in wanted:
         for arm, there, folder in zip(pair, names, folders, strict=True):
             if arm not in there:
@@ -201,6 +224,19 @@ def _arms(
                 f"--arms {pair[0]}={pair[1]}: an arm compared with itself says nothing; name two arms of the run"
             )
     return tuple(dict.fromkeys(wanted))
+
+
+def _drafting(sides: Sequence[Records], pairs: Sequence[ArmPair]) -> tuple[ArmPair, ...]:
+    methods = [{arm: method for plan in records.plans for arm, method in plan.methods.items()} for records in sides]
+    return tuple(pair for pair in pairs if all(_drafts(methods[side].get(arm)) for side, arm in enumerate(pair)))
+
+
+def _left_out(sides: Sequence[Records], pairs: Sequence[ArmPair]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    before, after = (
+        tuple(dict.fromkeys(arm for plan in records.plans for arm in plan.methods if arm not in paired))
+        for records, paired in zip(sides, ({pair[side] for pair in pairs} for side in (0, 1)), strict=True)
+    )
+    return before, after
 
 
 def _lone_drafters(sides: Sequence[Records]) -> list[ArmPair]:

@@ -23,12 +23,15 @@ from harness.analysis.lossless import EMPTY, Tokens, first_difference
 ARMS = ("arm_before", "arm_after")
 LOAD = ("workload", *ARMS, "concurrency")
 _KEYS: Mapping[str, type[pl.DataType]] = {
-    "workload": pl.String, "arm_before": pl.String, "arm_after": pl.String, "concurrency": pl.Int64, "kind": pl.String,
-    "language": pl.String, "genre": pl.String, "window": pl.String, "position": pl.Int64, "example_step": pl.String,
+    "workload": pl.String, "arm_before": pl.String, "arm_after": pl.String, "concurrency": pl.Int64,
+    "kind": pl.String, "language": pl.String, "language_group": pl.String, "genre": pl.String,
+    "window": pl.String, "position": pl.Int64, "example_step": pl.String,
 }  # fmt: skip
 _TOLD_APART: tuple[tuple[str, ...], ...] = (
-    (), ("concurrency",), ("language",), ("kind",), ("genre",), ("language", "kind"), ("language", "genre"),
+    (), ("concurrency",), ("language",), ("language_group",), ("kind",), ("genre",), ("language", "kind"), ("language", "genre"),
 )  # fmt: skip
+GROUPS = {"ko": "ko", "ko+code": "ko", "en": "en", "en+code": "en", "code": "code"}
+"""Language groups: those that a training's mix has too."""
 
 
 def in_window(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -44,7 +47,7 @@ def times(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return ``frames.COMPARED_TIMES``: per workload and, where there are several, pooled over those that all have a load.
 
     ratio = Σ time before / Σ time after over the same tasks. The speed-ups are Σ baseline / Σ arm within each run, over the pairs whose
-    baselines are known on both sides.
+    baselines are known on both sides, and inside their steady windows where the pairs are.
     """
     tasks = tasks.with_columns(n=1)
     n = pl.col("workload").n_unique()
@@ -59,7 +62,11 @@ def times(tasks: pl.DataFrame) -> pl.DataFrame:
     rows = []
     both = pl.concat([tasks, pooled])
     by = [*LOAD, "window"]
-    known = both.filter(pl.col("baseline_s").is_not_null() & pl.col("baseline_s_after").is_not_null())
+    steady = pl.col("baseline_steady") & pl.col("baseline_steady_after")
+    known = both.filter(
+        pl.col("baseline_s").is_not_null() & pl.col("baseline_s_after").is_not_null(),
+        steady | (pl.col("window") == "whole"),
+    )
     relative = {
         group.key: group
         for group in grouped(known, by, ("baseline_s", "task_time_s", "baseline_s_after", "task_time_s_after"))
@@ -83,22 +90,25 @@ def _relative(group: Group | None) -> tuple[float | None, ...]:
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.COMPARED_ACCEPTANCE``: pooled, and by concurrency, language, kind and genre; per workload and over all.
+    """Return ``frames.COMPARED_ACCEPTANCE``: pooled, and by concurrency, language, group of languages, kind and genre; per workload
+    and over all. ``window`` is whole where any of the steps lies outside the steady windows.
 
     Each side's figure is a ratio of sums over the steps whose counts both sides know; the interval of the change draws tasks, and each
     draw takes the same tasks on both sides.
     """
     told = _all_known(steps.filter(pl.col("drafter") & pl.col("drafter_after")), "num_drafts", "num_accepted_tokens")
+    told = told.with_columns(
+        language_group=pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String)
+    )
     passes = _all_known(told, "decode_passes")
     rows = []
     everything = told, passes
     for whole in (("workload", *ARMS), ARMS):
         for apart in _TOLD_APART:
             by = (*whole, *apart)
-            # a step of unknown genre makes no row that looks like those that pool genres
-            told, passes = (
-                frame.filter(pl.col("genre").is_not_null()) if "genre" in by else frame for frame in everything
-            )
+            # a step of unknown genre or group makes no row that looks like those that pool them
+            unknown = [name for name in ("genre", "language_group") if name in by]
+            told, passes = (frame.drop_nulls(unknown) if unknown else frame for frame in everything)
             per_pass = {
                 group.key: group
                 for group in grouped(
@@ -107,16 +117,16 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
                     ("num_accepted_tokens", "decode_passes", "num_accepted_tokens_after", "decode_passes_after"),
                 )
             }
-            n_steps = dict(_counts(told, by))
+            counts = dict(_counts(told, by))
             for group in grouped(
                 told, by, ("num_accepted_tokens", "num_drafts", "num_accepted_tokens_after", "num_drafts_after")
             ):
                 place = dict(zip(by, group.key, strict=True))
-                key = [place.get(name) for name in COMPARED_ACCEPTANCE[:7]]
-                rows.append(
-                    (*key, len(group.sums), n_steps[group.key], *_change(group), *_change(per_pass.get(group.key)))
-                )
-    return _frame(rows, COMPARED_ACCEPTANCE).sort(COMPARED_ACCEPTANCE[:7], nulls_last=False)
+                key = [place.get(name) for name in COMPARED_ACCEPTANCE[:8]]
+                n_steps, window = counts[group.key]
+                changes = *_change(group), *_change(per_pass.get(group.key))
+                rows.append((*key, window, len(group.sums), n_steps, *changes))
+    return _frame(rows, COMPARED_ACCEPTANCE).sort(COMPARED_ACCEPTANCE[:8], nulls_last=False)
 
 
 def _change(group: Group | None) -> tuple[float | None, ...]:
@@ -159,7 +169,10 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def outputs(steps: pl.DataFrame, texts: Sequence[Mapping[str, str]], tokens: Sequence[Tokens]) -> pl.DataFrame:
-    """Return ``frames.COMPARED_OUTPUTS``: the same step before and after, text by text; a step that wrote nothing is an empty text."""
+    """Return ``frames.COMPARED_OUTPUTS``: the same step before and after, text by text; a step that wrote nothing is an empty text.
+
+    ``example_step`` is the one that differs earliest, where no text is there any that differs.
+    """
     hashes = ("output_sha256", "output_sha256_after")
     steps = steps.with_columns(pl.col(name).fill_null(pl.lit(EMPTY)) for name in hashes)
     steps = steps.with_columns(identical=pl.col(hashes[0]) == pl.col(hashes[1]))
@@ -180,7 +193,10 @@ def outputs(steps: pl.DataFrame, texts: Sequence[Mapping[str, str]], tokens: Seq
         first_difference_token_min=pl.col("token").min(),
         first_difference_token_p50=pl.col("token").median(),
         first_difference_character_min=pl.col("character").min(),
-        example_step=pl.format("{}:{}", "task_id", "step_index").filter(~pl.col("identical")).first(),
+        example_step=pl.format("{}:{}", "task_id", "step_index")
+        .filter(~pl.col("identical"))
+        .sort_by(pl.col("character").filter(~pl.col("identical")), nulls_last=True, maintain_order=True)
+        .first(),
     )
     counts = ("n_steps", "n_identical", "first_difference_token_min", "first_difference_character_min")
     return frame.with_columns(pl.col(counts).cast(pl.Int64)).select(COMPARED_OUTPUTS).sort(LOAD)
@@ -214,9 +230,12 @@ def _all_known(steps: pl.DataFrame, *names: str) -> pl.DataFrame:
     return steps.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in both))
 
 
-def _counts(steps: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    for row in steps.group_by(by).len().select(*by, "len").iter_rows():
-        yield row[:-1], row[-1]
+def _counts(steps: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], tuple[int, str]]]:
+    """Yield the key of each group, its number of steps and its window."""
+    inside = (pl.col("window") == "steady").all()
+    found = steps.group_by(by).agg(pl.len(), inside=inside)
+    for row in found.select(*by, "len", "inside").iter_rows():
+        yield row[:-2], (row[-2], "steady" if row[-1] else "whole")
 
 
 def _ends(draws: np.ndarray[Any, np.dtype[np.float64]]) -> Ends:

@@ -11,7 +11,7 @@ from harness.analysis.acceptance import with_rounds
 from harness.analysis.frames import DRAFTERS
 from harness.analysis.intervals import add_ratio
 from harness.analysis.lossless import SAME_STEP
-from harness.analysis.plan import WorkloadPlan
+from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
@@ -100,12 +100,7 @@ def _with_passes(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_pairs(good: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
-    baselines = pl.DataFrame(
-        [(plan.name, plan.baseline) for plan in plans if plan.baseline is not None],
-        schema={"workload": pl.String, "arm": pl.String},
-        orient="row",
-    )
-    baseline = good.join(baselines, on=["workload", "arm"], how="semi")
+    baseline = good.join(baseline_arms(plans), on=["workload", "arm"], how="semi")
     return good.filter("drafter").join(
         baseline.select(*SAME_STEP, baseline_latency_s="step_latency_s"), on=list(SAME_STEP), how="inner"
     )

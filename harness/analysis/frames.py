@@ -76,16 +76,17 @@ COMPARED_TIMES = (
     "task_time_ratio", "task_time_ratio_low", "task_time_ratio_high",
     "speed_up_before", "speed_up_after", "speed_up_ratio", "speed_up_ratio_low", "speed_up_ratio_high",
 )  # fmt: skip
-COMPARED_ACCEPTANCE = (  # workload, concurrency, kind, language, genre null: all
-    *_ARMS, "concurrency", "kind", "language", "genre", "n_tasks", "n_steps", "acceptance_length_before", "acceptance_length_after",
-    "acceptance_length_change", "acceptance_length_change_low", "acceptance_length_change_high",
-    "tokens_per_pass_before", "tokens_per_pass_after",
-    "tokens_per_pass_change", "tokens_per_pass_change_low", "tokens_per_pass_change_high",
+COMPARED_ACCEPTANCE = (  # workload, concurrency, kind, language, language_group, genre null: all
+    *_ARMS, "concurrency", "kind", "language", "language_group", "genre", "window", "n_tasks", "n_steps",
+    "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
+    "acceptance_length_change_low", "acceptance_length_change_high",
+    "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change",
+    "tokens_per_pass_change_low", "tokens_per_pass_change_high",
 )  # fmt: skip
 COMPARED_SURVIVAL = (  # workload, language null: all
     *_ARMS, "language", "position", "n_steps", "survival_before", "survival_after",
 )  # fmt: skip
-COMPARED_OUTPUTS = (
+COMPARED_OUTPUTS = (  # example_step: one with the earliest character that differs
     *_ARMS, "concurrency", "n_steps", "n_identical", "identical_share", "first_difference_token_min", "first_difference_token_p50",
     "first_difference_character_min", "example_step",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import zip_longest
 import polars as pl
 
 from harness.analysis.frames import LOSSLESS
-from harness.analysis.plan import WorkloadPlan
+from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 from harness.store import text_sha256
 
@@ -37,15 +37,13 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     # a step that succeeded without a text has no hash; an arm that falls silent must not drop out of the comparison
     good = counted(steps).filter(OK).with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
     good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
-    roles = {"baseline": [(plan.name, plan.baseline) for plan in exact]}
-    roles["drafting"] = [(plan.name, arm) for plan in exact for arm in plan.drafting]
+    baselines = baseline_arms(exact)
+    drafting = pl.DataFrame(
+        [(plan.name, arm) for plan in exact for arm in plan.drafting], schema=baselines.schema, orient="row"
+    )
     sides = {
-        role: good.join(
-            pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String}, orient="row"),
-            on=["workload", "arm"],
-            how="semi",
-        )
-        for role, arms in roles.items()
+        role: good.join(arms, on=["workload", "arm"], how="semi")
+        for role, arms in (("baseline", baselines), ("drafting", drafting))
     }
     found = (
         sides["drafting"]

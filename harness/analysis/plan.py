@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import polars as pl
 
 from harness.errors import RunFolderError
 
@@ -52,6 +54,15 @@ class WorkloadPlan:
     def drafting(self) -> tuple[str, ...]:
         """Arms with a real drafter: those that get verdicts."""
         return tuple(arm for arm, method in self.methods.items() if method not in (BASELINE_METHOD, SYNTHETIC_METHOD))
+
+
+def baseline_arms(plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
+    """Return ``workload`` and ``arm`` of each workload's baseline, to join with; workloads without one have no row."""
+    return pl.DataFrame(
+        [(plan.name, plan.baseline) for plan in plans if plan.baseline is not None],
+        schema={"workload": pl.String, "arm": pl.String},
+        orient="row",
+    )
 
 
 def read_plan(manifest: Mapping[str, Any]) -> tuple[WorkloadPlan, ...]:

@@ -1,7 +1,8 @@
 """Whether two runs may be compared at all: what was set otherwise on the two sides, and what that does to a comparison.
 
 ``invalid``: the two sides did not do the same work, so that no figure is about the drafter. ``warning``: something beside the drafter
-differs. ``note``: it differs and does no harm, or it is the drafter, which is what is compared.
+differs, or could not be told to be the same (``unproven``). ``note``: it differs and does no harm, or it is the drafter, which is what
+is compared.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any
 import polars as pl
 
 from harness.analysis.frames import DIFFERENCES, Severity
+from harness.analysis.plan import GOODPUT_LENGTHS
 
 SCHEMA = dict.fromkeys(DIFFERENCES, pl.String)
 Manifest = Mapping[str, Any]
 Row = tuple[Severity, str | None, str, str | None, str | None]
 ArmPair = tuple[str, str]
 _OF_DRAFTER = ("method", "options", "drafter", "draft_model", "drafter_carries_state", "drafting_state")
-_PROMPTS = ("history", "tools")  # of replay: they decide what the model is asked
+_ASKED = ("history", "tools")  # of replay: they decide what the model is asked
 _HARMLESS = (
     "tasks_per_cell",
     "steps_per_task",
@@ -27,7 +29,19 @@ _HARMLESS = (
     "warm_up",
 )  # only what both sides have is compared
 _SIZES = ("served_name", "max_sequences", "cache_tokens")  # of a server: follow from the highest load
+_OF_TARGET = (
+    "settings.weights",
+    "settings.dtype",
+    "model.kind",
+    "model_ftype",
+)  # weights of other values are another target
 _LONGEST = 120
+_LABEL_BYTES = 24  # of a salt beside the run's and the workload's name: load, repeat, cycle, brackets
+_AS_GIVEN = {"weights": "plain", "dtype": "float32"}  # how an engine holds weights that tells nothing of it
+TARGET_UNKNOWN = "target: hash not known"
+SALT = "salt"
+_PROMPTS = "prompt tokens"
+_UNKNOWN = f"{_PROMPTS} not known"
 
 
 def differences(before: Manifest, after: Manifest, workloads: Iterable[str], arms: Sequence[ArmPair]) -> list[Row]:
@@ -40,6 +54,9 @@ def differences(before: Manifest, after: Manifest, workloads: Iterable[str], arm
         left, right = _workload(before, name), _workload(after, name)
         rows += _of_tasks(name, left, right)
         rows += _of_settings(name, left, right)
+        labels = [_label(side, name) for side in (before, after)]
+        if labels[0] != labels[1]:
+            rows.append(("warning", name, SALT, *labels))  # type: ignore[arg-type]
     rows += _of_engine(before.get("engine") or {}, after.get("engine") or {}, arms)
     rows += _of_surroundings(before, after)
     order = {"invalid": 0, "warning": 1, "note": 2}
@@ -52,23 +69,70 @@ def changed_tasks(before: Manifest, after: Manifest, workload: str) -> tuple[str
     return tuple(task for task, sha in left.items() if task in right and right[task] != sha)
 
 
-def of_prompts(paired: pl.DataFrame) -> list[Row]:
-    """Return a row for each workload where the same step was asked with prompts of different lengths.
+def of_prompts(paired: pl.DataFrame, before: Manifest, after: Manifest) -> list[Row]:
+    """Return a row for each workload where the same step was asked with prompts of different lengths, or of unknown ones.
+
+    Where the runs put different salts in front of their prompts, lengths that those may account for are only a warning.
 
     Args:
         paired: step pairs with ``prompt_tokens`` and ``prompt_tokens_after``.
+        before: manifest of the run before.
+        after: manifest of the run after.
     """
-    differ = paired.filter(pl.col("prompt_tokens") != pl.col("prompt_tokens_after"))
-    return [
-        (
-            "invalid",
-            part["workload"][0],
-            f"prompt tokens ({part.height} steps, first {part['task_id'][0]}:{part['step_index'][0]})",
-            str(part["prompt_tokens"][0]),
-            str(part["prompt_tokens_after"][0]),
-        )
-        for part in differ.partition_by("workload", maintain_order=True)
+    rows: list[Row] = []
+    apart = (pl.col("prompt_tokens") - pl.col("prompt_tokens_after")).abs()
+    for part in paired.partition_by("workload", maintain_order=True):
+        name = part["workload"][0]
+        differ = part.filter(apart > 0)
+        labels = [_label(manifest, name) for manifest in (before, after)]
+        # a token has at least one byte, so a label makes no more tokens than it has bytes
+        room = max(len((label or "").encode()) + _LABEL_BYTES for label in labels) if labels[0] != labels[1] else 0
+        severity: Severity = "invalid" if (differ.select(apart).to_series() > room).any() else "warning"
+        if differ.height:
+            first = differ.row(0, named=True)
+            what = f"{_PROMPTS} ({differ.height} steps, first {first['task_id']}:{first['step_index']})"
+            lengths = (str(first[f"prompt_tokens{side}"]) for side in ("", "_after"))
+            rows.append((severity, name, what, *lengths))
+        unknown = [part[f"prompt_tokens{side}"].null_count() for side in ("", "_after")]
+        if any(unknown):
+            rows.append(("warning", name, _UNKNOWN, *(f"{count} steps" for count in unknown)))
+    return rows
+
+
+def unproven(found: pl.DataFrame) -> tuple[str, ...]:
+    """Return what these differences leave open, of ``prompts`` and ``target``: nobody can tell whether it is the same on both sides."""
+    settings = found["setting"].to_list()
+    prompts = any(setting == SALT or setting.startswith(_PROMPTS) for setting in settings)
+    return ("prompts",) * prompts + ("target",) * (TARGET_UNKNOWN in settings)
+
+
+def adrift(manifests: Sequence[Manifest], arms: Iterable[ArmPair], *, busy: bool) -> tuple[str, ...]:
+    """Return the arms, by name, whose drafts follow what the machine or earlier requests did.
+
+    Args:
+        manifests: of the run before and the run after.
+        arms: pairs of arms.
+        busy: whether several tasks were in progress at once, so that the order of requests depends on time.
+    """
+    names = [
+        arm for pair in arms for arm, manifest in zip(pair, manifests, strict=True) if _follows(manifest, arm, busy)
     ]
+    return tuple(dict.fromkeys(names))
+
+
+def _follows(manifest: Manifest, arm: str, busy: bool) -> bool:
+    given = [item for workload in manifest["workloads"] for item in workload["arms"] if item["name"] == arm]
+    if any((item.get("options") or {}).get("lengths") == GOODPUT_LENGTHS for item in given):
+        return True
+    described = ((manifest.get("engine") or {}).get("arms") or {}).get(arm) or {}
+    return busy and bool(described.get("drafter_carries_state"))
+
+
+def _label(manifest: Manifest, workload: str) -> str | None:
+    """Return what is the same in all labels that a run put in front of a workload's prompts, ``None`` where it put none."""
+    if (_workload(manifest, workload).get("replay") or {}).get("prompt_cache") != "salt":
+        return None
+    return f"{manifest.get('salt') or ''} {workload}".strip()
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -92,7 +156,7 @@ def _of_tasks(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> I
     changed = [task for task in before if task in after and before[task] != after[task]]
     if changed:
         what = f"tasks of one name and another content, left out ({len(changed)}, first {changed[0]})"
-        yield "invalid", name, what, before[changed[0]][:12], after[changed[0]][:12]
+        yield "warning", name, what, before[changed[0]][:12], after[changed[0]][:12]
     only = [len(before.keys() - after.keys()), len(after.keys() - before.keys())]
     if any(only):
         yield "note", name, "tasks that only this side's file has", str(only[0]), str(only[1])
@@ -103,7 +167,7 @@ def _of_settings(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -
     for key, one, other in _unequal(left.get("sampling"), right.get("sampling")):
         yield "note" if key == "seed" and greedy else "invalid", name, f"sampling.{key}", one, other
     for key, one, other in _unequal(left.get("replay"), right.get("replay")):
-        yield "invalid" if key in _PROMPTS else "warning", name, f"replay.{key}", one, other
+        yield "invalid" if key in _ASKED else "warning", name, f"replay.{key}", one, other
     for key in _HARMLESS:
         if left.get(key) != right.get(key):
             yield "note", name, key, _text(left.get(key)), _text(right.get(key))
@@ -114,13 +178,21 @@ def _of_settings(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -
 
 def _of_engine(left: Mapping[str, Any], right: Mapping[str, Any], arms: Sequence[ArmPair]) -> Iterator[Row]:
     models = [side.get("model") or {} for side in (left, right)]
-    hashes = [{model[key] for key in ("sha256", "source_sha256") if model.get(key)} for model in models]
-    if not all(hashes):
-        yield "warning", None, "target: hash not known", *(_text(model.get("sha256")) for model in models)  # type: ignore[misc]
-    elif not hashes[0] & hashes[1]:
+    same = _same_model(*models)
+    if same is None:
+        yield "warning", None, TARGET_UNKNOWN, *(_text(model.get("sha256")) for model in models)  # type: ignore[misc]
+    elif not same:
         yield "invalid", None, "target: model.sha256", *(_text(model.get("sha256")) for model in models)  # type: ignore[misc]
-    if left.get("engine") != right.get("engine"):  # settings of two engines have nothing in common
+    if left.get("engine") != right.get(
+        "engine"
+    ):  # settings of two engines have nothing in common but how weights are held
         yield "warning", None, "engine", _name(left), _name(right)
+        held = [
+            {key: side.get("settings", {}).get(key, plain) for key, plain in _AS_GIVEN.items()}
+            for side in (left, right)
+        ]
+        for key, one, other in _unequal(*held):
+            yield "invalid", None, f"settings.{key}", one, other
     else:
         plain = [
             {key: value for key, value in side.items() if key not in ("arms", "cache_ram_mib")}
@@ -129,18 +201,22 @@ def _of_engine(left: Mapping[str, Any], right: Mapping[str, Any], arms: Sequence
         for key, one, other in _unequal(*plain):
             if key in ("model.sha256", "model.source_sha256"):
                 continue
-            yield (
-                "note" if key.startswith("model.name") or key.split(".")[-1] in _SIZES else "warning",
-                None,
-                key,
-                one,
-                other,
-            )
+            harmless = key.startswith("model.name") or key.split(".")[-1] in _SIZES
+            yield "invalid" if key in _OF_TARGET else "note" if harmless else "warning", None, key, one, other
     for one_arm, other_arm in arms:
         found = [(side.get("arms") or {}).get(arm) for side, arm in ((left, one_arm), (right, other_arm))]
         label = one_arm if one_arm == other_arm else f"{one_arm}={other_arm}"
         for key, one, other in _unequal(*found):
             yield "note" if key.split(".")[0] in _OF_DRAFTER else "warning", None, f"arm {label}: {key}", one, other
+
+
+def _same_model(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool | None:
+    """Tell whether two targets have the same weights, ``None`` where one's hash is not known.
+
+    A file and a folder of one model have hashes of their own, and one in common: that of what one of them, or both, were made of.
+    """
+    hashes = [{model[key] for key in ("sha256", "source_sha256") if model.get(key)} for model in (left, right)]
+    return bool(hashes[0] & hashes[1]) if all(hashes) else None
 
 
 def _of_surroundings(before: Manifest, after: Manifest) -> Iterator[Row]:

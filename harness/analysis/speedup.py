@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.bootstrap import MIN_TASKS, interval, ratio_draws, seed_of
 from harness.analysis.frames import SPEED_UP
-from harness.analysis.plan import WorkloadPlan
+from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import counted
 
 PAIR = ("workload", "concurrency", "repeat", "task_id", "instance")
@@ -46,11 +46,7 @@ def pairs(tasks: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
     Synthetic arms are among them; ``steady`` means inside the window in both arms.
     """
     times = ("task_time_s", "task_time_no_wait_s", "steady")
-    baselines = pl.DataFrame(
-        [(plan.name, plan.baseline) for plan in plans if plan.baseline is not None],
-        schema={"workload": pl.String, "arm": pl.String},
-        orient="row",
-    )
+    baselines = baseline_arms(plans)
     good = counted(tasks).filter("ok").select(*PAIR, "arm", *times)
     on = ["workload", "arm"]
     baseline = good.join(baselines, on=on, how="semi").drop("arm").rename({name: f"baseline_{name}" for name in times})

@@ -181,6 +181,8 @@ class BuiltinEngine:
                 "source_sha256": self._model.source_sha256,
             }
             model = {**given, **model}
+        # a folder is what it says it is; a file written from it tells the same hash as its source
+        model["source_sha256"] = model.get("source_sha256") or model.get("sha256")
         arms = {
             name: {
                 "method": arm.method,

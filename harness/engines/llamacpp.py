@@ -347,6 +347,7 @@ def _describe_model(model: ModelFile) -> dict[str, Any]:
         "name": model.name,
         "file": model.path.name,
         "sha256": model.sha256,
+        "source_sha256": model.source_sha256,
         "kind": model.kind,
         "licence": model.licence,
     }

@@ -174,7 +174,16 @@ def _option_faults(loaded: LoadedWorkload) -> list[str]:
             faults.append(f"{at}: llamacpp has no engine option {key!r}; {hint}it has {', '.join(ENGINE_OPTIONS)}")
         elif complaint := option.complaint(value):
             faults.append(f"{at}: {key} is {value!r:.60}; {complaint}")
+        elif value != option.default and _attached(loaded):
+            faults.append(
+                f"{at}: {key} is {value!r}, but servers that are attached were started with their own; start them so and leave it "
+                "out, or leave base_url out"
+            )
     return faults
+
+
+def _attached(loaded: LoadedWorkload) -> bool:
+    return loaded.workload.engine.base_url is not None or any(arm.base_url for arm in loaded.workload.arms)
 
 
 def _faults(loaded: LoadedWorkload, index: int) -> list[str]:
@@ -222,11 +231,10 @@ def _together(arm: Arm) -> list[str]:
 
 
 def _model_faults(loaded: LoadedWorkload) -> list[str]:
-    spec = loaded.workload.engine
-    if spec.base_url is not None or any(arm.base_url is not None for arm in loaded.workload.arms):
+    if _attached(loaded):
         return []
     try:
-        resolve(spec.model, fetch=False)
+        resolve(loaded.workload.engine.model, fetch=False)
     except ModelError as error:
         return [f"{loaded.where('engine', 'model')}: {error}"]
     return []

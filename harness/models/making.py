@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.errors import ModelError
@@ -40,15 +40,25 @@ def make_folder(source: Path, folder: Path, report: Progress) -> None:
     report("convert", 1.0)
 
 
-def make_file(what: str, arguments: Sequence[str], path: Path, expected_bytes: int, report: Progress) -> None:
-    """Run ``drafters export`` with ``arguments`` for ``what``; the file appears whole, under a lock."""
+def make_file(
+    what: str,
+    arguments: Sequence[str],
+    path: Path,
+    expected_bytes: int,
+    whole: Callable[[Path], bool],
+    report: Progress,
+) -> None:
+    """Run ``drafters export`` with ``arguments`` for ``what``, under a lock, unless ``whole`` says the file is there by then.
+
+    The file appears whole, in the place of one that is not.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             locked(path.parent / ".lock", report),
             tempfile.TemporaryDirectory(prefix="make-", dir=path.parent) as name,
         ):
-            if path.is_file():
+            if whole(path):
                 return  # made by another process meanwhile
             work = Path(name)
             made = work / path.name

@@ -10,7 +10,8 @@ from pathlib import Path
 class ModelFile:
     """A checked GGUF file; ``kind`` is the type most of its weights have (``F32``, ``Q4_K`` …), ``licence`` may be unknown.
 
-    ``sha256`` is ``None`` for a file that is still to be made.
+    ``sha256`` is ``None`` for a file that is still to be made. ``source_sha256`` is that of the weights it was written from, where
+    the file tells it (``drafters export`` does): the hash by which the builtin engine knows the same model.
     """
 
     path: Path
@@ -18,6 +19,7 @@ class ModelFile:
     name: str
     licence: str | None
     kind: str
+    source_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

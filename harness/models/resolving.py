@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drafters import reference
 from harness.errors import ModelError
-from harness.gguf_header import read_header
+from harness.gguf_header import read_header, source_sha256
 from harness.models import shipped
 from harness.models.cache import Progress, cache_folder, file_sha256, silent
 from harness.models.catalogue import CATALOGUE, known
@@ -55,7 +55,8 @@ def resolve(
     header = read_header(path)
     text = {key: value for key, value in header.metadata.items() if isinstance(value, str)}
     name, licence = text.get("general.name", path.stem), text.get("general.license")
-    return ModelFile(path.resolve(), file_sha256(path.resolve(), cache), name, licence, header.weight_type)
+    sha256 = file_sha256(path.resolve(), cache)
+    return ModelFile(path.resolve(), sha256, name, licence, header.weight_type, source_sha256(header))
 
 
 def resolve_folder(

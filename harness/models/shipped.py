@@ -11,12 +11,12 @@ from pathlib import Path
 
 from drafters import reference
 from harness.errors import ModelError
-from harness.gguf_header import read_header
+from harness.gguf_header import read_header, source_sha256
 from harness.models.cache import Progress, cache_folder, file_sha256, silent
 from harness.models.making import make_file
 from harness.models.records import Listing, ModelFile, ModelFolder
 
-_FORM = "1"  # of the files made: raise it when the same weights give another file
+_FORM = "2"  # of the files made: raise it when the same weights give another file
 _SOURCES = ("*.json", "*.jinja", "*.safetensors")
 SOURCE = "spec-harness, drafters/reference"
 
@@ -66,16 +66,15 @@ def file(name: str, *, fetch: bool, progress: Progress | None, cache: Path | Non
     key = _sha256([target] if found.path == target else [target, found.path], kept)
     path = kept / f"{found.name}-{key[:16]}.F32.gguf"
     if fetch and not _whole(path):
-        path.unlink(missing_ok=True)
         arguments = ["--target", str(target), "--name", found.name, "--licence", reference.LICENCE, "--source", SOURCE]
         if found.path != target:
             arguments += ["--drafter", str(found.path)]
         weights = sum(item.stat().st_size for item in found.path.glob("*.safetensors"))
-        make_file(name, arguments, path, 2 * weights, progress or silent)  # from bfloat16 to float32
-    sha256 = None
-    if path.is_file():
-        sha256 = file_sha256(path, kept)
-    return ModelFile(path, sha256, found.name, reference.LICENCE, "F32")
+        make_file(name, arguments, path, 2 * weights, _whole, progress or silent)  # from bfloat16 to float32
+    if not fetch and not _whole(path):
+        return ModelFile(path, None, found.name, reference.LICENCE, "F32")
+    source = source_sha256(read_header(path))
+    return ModelFile(path, file_sha256(path, kept), found.name, reference.LICENCE, "F32", source)
 
 
 def _whole(path: Path) -> bool:

@@ -113,18 +113,66 @@ def test_short_name_is_looked_for_only_in_its_file() -> None:
     assert masker.mask("유재가 늦었다", "other") == "유재가 늦었다"
 
 
-def test_ordinary_word_taken_for_a_name_once_is_left_alone() -> None:
-    """A scanner's one mistake in many does not rewrite a word throughout the corpus."""
+@pytest.mark.parametrize("word", ["노트북", "정산의"])
+def test_ordinary_word_taken_for_a_name_once_is_left_alone(word: str) -> None:
+    """A scanner's one mistake in many rewrites no word without a name's form, nor one with its particle, and is counted."""
 
     def mistaken(text: str) -> list[Found]:
-        return [Found(0, 3, "name")] if text == "문자혜 정보" else []
+        return [Found(0, 3, "name")] if text.endswith("정보") else []
 
     masker = Masker("surrogate", KEY, mistaken)
-    texts = ["문자혜 정보", *(f"{number}번 문자혜의 길이" for number in range(30))]
+    texts = [f"{word} 정보", *(f"{number}번 {word} 길이" for number in range(30)), "정산은 정산을 정산이 정산 정산과"]
     for text in texts:
         masker.learn(text, "a")
     masker.settle()
     assert [masker.mask(text, "a") for text in texts] == texts
+    assert masker.left == {"ordinary words": 1, "two syllables without a title": 0}
+    assert masker.distinct == {}
+
+
+@pytest.mark.parametrize(
+    "found", [["성명: 김민준\n부서: 총무팀"], ["김민준 팀장님께 보고드립니다."] * 5, ["담당자 김민준, 총무팀"]]
+)
+def test_frequent_name_is_masked_everywhere(found: list[str]) -> None:
+    """A name that a key, a title or a role gave away is no ordinary word, however often it stands alone."""
+    texts = [*found, *(f"{number}번. 이번 건은 김민준이 처리하기로 했다." for number in range(300))]
+    assert not [text for text in masked(*texts) if "김민준" in text]
+
+
+def test_two_syllables_are_a_name_only_before_a_title() -> None:
+    """고객 문의 stays what it is, and 허준 before a title is masked throughout its file, though a scanner takes both."""
+    assert masked("0번 고객 문의입니다. 연락은 010-1234-5678")[0].startswith("0번 고객 문의입니다.")
+    masker = Masker(
+        "label", KEY, lambda text: [Found(text.index(n), text.index(n) + 2, "name") for n in ("허준", "문의")]
+    )
+    for text in ("문의는 허준 팀장님께 합니다.", "허준에게 문의가 왔다."):
+        masker.learn(text, "a")
+    masker.settle()
+    assert masker.mask("문의는 허준 팀장님께 합니다.", "a") == "문의는 [이름] 팀장님께 합니다."
+    assert masker.mask("허준에게 문의가 왔다.", "a") == "[이름]에게 문의가 왔다."
+    assert masker.left["two syllables without a title"] == 3
+
+
+def test_rare_names_are_found() -> None:
+    """Surnames that few people have, and given names of Korean words."""
+    (text,) = masked("참석: 단비주 팀장, 경태산 주임, 방이든 사원\n - 단비주: 찬성\n - 방이든: 반대\n수신: 공장장")
+    assert not [name for name in ("단비주", "경태산", "방이든") if name in text]
+    assert text.endswith("수신: 공장장")
+
+
+def test_heads_of_english_mails() -> None:
+    """Sender and addressee are masked, as whole names and first names alike, their house and the rest stay."""
+    mail = (
+        "From: Piet Harrow\nTo: Tamsin Vale, Purchasing Department\n\nHello Tamsin,\nwill you reach me on 555-0110?\n"
+        "Piet Harrow\nReported by: Tamsin Vale, Marrowgate Rail\n"
+    )
+    lines = masked(mail)[0].splitlines()
+    sender, addressee = lines[0].removeprefix("From: "), lines[1].removeprefix("To: ").partition(",")[0]
+    assert lines[1].endswith(", Purchasing Department")
+    assert lines[3] == f"Hello {addressee.split()[0]},"
+    assert lines[4].startswith("will you reach me on ") and "555-0110" not in lines[4]
+    assert lines[5:] == [sender, f"Reported by: {addressee}, Marrowgate Rail"]
+    assert not {"Piet", "Harrow", "Tamsin", "Vale"} & set(f"{sender} {addressee}".split())
 
 
 def test_overlapping_finds_leave_nothing_between_them() -> None:
@@ -166,8 +214,41 @@ def test_file_name_that_looks_like_a_person_is_masked() -> None:
     """A name may stand nowhere but in a file's name."""
     masker = Masker("surrogate", KEY, tape_scanner())
     masker.settle()
-    assert "홍길동" not in masker.mask_path("인사/이력서_홍길동.txt", "a")
-    assert masker.mask_path("인사/주문서.txt", "a") == "인사/주문서.txt"
+    for path, hidden in (
+        ("인사/이력서_홍길동.txt", ["홍길동"]), ("이하늘_평가서.txt", ["이하늘"]), ("강하늘.txt", ["강하늘"]), ("허준_면담.txt", ["허준"]),
+        ("김 철수 이력서.txt", ["김", "철수"]), ("Hong_Gildong_review.txt", ["Hong", "Gildong"]), ("KimMinsu-cv.md", ["Kim", "Minsu"]),
+        ("01012345678.txt", ["5678"]), ("800101-1234560.txt", ["800101", "1234560"]),
+    ):  # fmt: skip
+        shown = masker.mask_path(path, "a")
+        assert not [name for name in hidden if name in shown], shown
+        assert shown.rpartition(".")[2] == path.rpartition(".")[2]
+    assert not masker.counts.get("a")
+
+
+def test_known_words_of_file_names_stay() -> None:
+    """What tells files apart without telling of persons: words of offices, dates, small numbers, endings."""
+    masker = Masker("surrogate", KEY, tape_scanner())
+    masker.settle()
+    for path in (
+        "인사/주문서.txt",
+        "주간보고-03.txt",
+        "2026-03-12_회의록_v2.md",
+        "src/orders_api.py",
+        "monthly_report.sql",
+    ):
+        assert masker.mask_path(path, "a") == path
+
+
+def test_hidden_words_follow_from_the_key() -> None:
+    """The same word is hidden in the same way under one key, in another way under another."""
+    shown = []
+    for key in (KEY, KEY, b"another key of the tests"):
+        masker = Masker("surrogate", key, None)
+        masker.settle()
+        shown.append((masker.mask_path("강하늘.txt", "a"), masker.identity("강하늘")))
+    assert shown[0] == shown[1]
+    assert shown[0][0] != shown[2][0]
+    assert shown[0][1] != shown[2][1]
 
 
 def test_missing_scanner_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,11 @@ def test_another_key_gives_other_surrogates() -> None:
     assert made("rrn", "800101-1234560") != made("rrn", "800101-1234560", b"another key")
 
 
+def test_first_name_is_that_of_the_whole_name() -> None:
+    """Hello Tamsin and Tamsin Vale speak of one person."""
+    assert made("name", "Tamsin Vale").split()[0] == made("name", "Tamsin")
+
+
 def luhn(number: str) -> bool:
     """The check of card numbers: every second digit from the right doubled."""
     digits = [int(digit) for digit in reversed(number)]

@@ -72,6 +72,7 @@ async def test_control_calls(tmp_path: Path) -> None:
         told = await engine.describe()
     assert (script.resets, script.drafting_resets) == (1, 1)
     assert (told["engine"], told["attached"], told["model"]["sha256"]) == ("builtin", True, "00")
+    assert told["model"]["source_sha256"] == "00"  # what a file that was written from this folder tells as its source
     assert told["arms"]["copy"]["drafter"]["spec"]["num_tokens"] == 4
     assert told["arms"]["baseline"]["drafter"] is None
     assert {name: arm["drafter_carries_state"] for name, arm in told["arms"].items()} == {

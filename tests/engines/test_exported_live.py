@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from drafters import eagle3
 from drafters.catalog import build
+from drafters.checkpoint import Checkpoint
+from drafters.engine.assembly import weights_digest
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request
 from drafters.specs import DFlash2Spec, DFlashSpec, DrafterSpec, DraftModelSpec, Eagle3Spec
@@ -40,9 +44,22 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("reference")
     target = tiny_target(place / "ref-koen", torch.bfloat16)
     tiny_target(place / "draft-model", torch.bfloat16)
-    for method in ("dflash", "dflash2", "eagle3"):
+    for method in ("dflash", "dflash2"):
         save_drafter(method, target, place / f"public-{method}")
+    save_lucky_eagle3(target, place / "public-eagle3")
     return place
+
+
+def save_lucky_eagle3(target: Path, folder: Path) -> None:
+    """Write an untrained drafter that knows two tokens, those that the target writes most, and attends strongly: some of what it
+    drafts is accepted, and which of it hangs on every part of its layer. The seed is one where the way of rotation shows."""
+    counts = Counter(token for tokens, _, _ in builtin(target, prompts(target), None) for token in tokens)
+    ids = torch.tensor(sorted(token for token, _ in counts.most_common(2)))
+    made = eagle3.untrained(loaded(target), len(ids), seed=4)
+    known = torch.zeros(made.config["vocab_size"], dtype=torch.bool)
+    known[ids] = True
+    strong = {name: 4 * tensor if ".self_attn." in name else tensor for name, tensor in made.tensors.items()}
+    Checkpoint(made.config, {**strong, "d2t": ids - torch.arange(len(ids)), "t2d": known}).save(folder)
 
 
 @pytest.fixture
@@ -103,6 +120,8 @@ async def test_both_engines_write_the_same(engine: LlamaCppEngine, reference: Pa
     """Texts of any kind become the same token ids. Greedy tokens in float32 are those of the builtin engine, with every drafter
     and without, and each drafter's rounds are the builtin engine's own: as many drafted and accepted in each answer."""
     target = reference / "ref-koen"
+    described = await engine.describe()
+    assert described["model"]["source_sha256"] == weights_digest(target)[0]  # by which the builtin engine names it
     tokenizer = AutoTokenizer.from_pretrained(target)
     for text in (
         ENGLISH,
@@ -128,6 +147,8 @@ async def test_both_engines_write_the_same(engine: LlamaCppEngine, reference: Pa
         assert [tokens for tokens, _, _ in theirs] == [tokens for tokens, _, _ in plain], arm
         assert theirs == ours, arm
         assert all(drafted > 0 for _, drafted, _ in theirs), arm
+        if arm == "eagle3":
+            assert sum(accepted for _, _, accepted in theirs) > 3
     assert all(accepted == drafted for _, drafted, accepted in await llamacpp(engine, "itself", asked))
 
 

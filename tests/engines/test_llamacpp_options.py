@@ -107,6 +107,19 @@ def test_engine_options_and_folders_are_for_the_other_engine(tmp_path: Path) -> 
     assert "is a folder; llama.cpp reads one GGUF file" in said
 
 
+@pytest.mark.parametrize("place", ["engine", "arm"])
+def test_how_attached_servers_attend_is_their_own_business(tmp_path: Path, place: str) -> None:
+    """An attention that this package could not set is refused; the engine's own needs no setting."""
+    at = "base_url: 'http://x:1'"
+    arm = "- {name: a, method: none" + (f", {at}}}\n" if place == "arm" else "}\n")
+    engine = "\n  options: {attention: WAY}" + (f"\n  {at}" if place == "engine" else "")
+    said = complaints(tmp_path, arm, engine.replace("WAY", "float32"))
+    assert said.startswith(
+        "w.yaml:4: attention is 'float32', but servers that are attached were started with their own"
+    )
+    check_arms(workload(tmp_path, arm, engine.replace("WAY", "engine")))
+
+
 def test_an_attached_draft_model_is_the_servers_business(tmp_path: Path) -> None:
     """An attached draft-simple arm needs no draft_model here."""
     check_arms(workload(tmp_path, "- {name: a, method: draft-simple, base_url: 'http://x:1'}\n"))

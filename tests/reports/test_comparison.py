@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from harness.analysis import frames
@@ -67,9 +69,9 @@ def test_what_voids_a_comparison_stands_in_front(tmp_path: Path) -> None:
 
 
 def test_a_setting_beside_the_drafter_is_named(tmp_path: Path) -> None:
-    """Sound, but the weights were held otherwise."""
-    other = {"engine": "builtin", "model": {"sha256": MODEL}, "settings": {"weights": "rtn4"}}
-    assert "but 1 setting(s) beside the drafter differ: settings.weights." in console(
+    """Sound, but prompts were not reused."""
+    other = {"engine": "builtin", "model": {"sha256": MODEL}, "settings": {"prefix_reuse": False}}
+    assert "but 1 setting(s) beside the drafter differ: settings.prefix_reuse." in console(
         made(tmp_path, manifest={"engine": other}), "en"
     )
 
@@ -83,7 +85,57 @@ def test_few_tasks_are_said_to_be_few(tmp_path: Path) -> None:
 def test_what_differs_in_the_outputs_is_said(tmp_path: Path) -> None:
     """The share, and where the first difference lies."""
     said = console(made(tmp_path, texts={"d2": "test"}), "en")
-    assert "Outputs identical in 0 % of 24 steps; first difference at character 3 (of a step such as t1:0)." in said
+    assert "Outputs identical in 0 % of 24 steps; first difference at character 3, in step t1:0." in said
+
+
+def test_what_is_not_known_to_be_the_same_is_not_called_the_same(tmp_path: Path) -> None:
+    """Without a hash of the target nobody can say that it is the same."""
+    found = made(tmp_path, manifest={"engine": {"engine": "builtin", "model": {}}})
+    assert console(found, "en").startswith(
+        "Nothing shows the pairing to be unsound, but the target could not be told to be the same on both sides."
+    )
+    assert "the target could not be told to be the same" in render(found, "en")
+    assert "same tasks, prompts, sampling and target" not in render(found, "en")
+    assert "대상 모델이 같은지 알 수 없음" in console(found, "ko")
+
+
+def test_texts_that_are_missing_have_no_first_difference(tmp_path: Path) -> None:
+    """The outputs differ by hash, and their texts are gone: no position is claimed."""
+    after = run(tmp_path / "b", {"d2": AFTER}, texts={"d2": "test"})
+    (after.path / "outputs.jsonl").write_bytes(b"")
+    said = console(compare_runs(run(tmp_path / "a", {"d2": BEFORE}), after), "en")
+    assert "one that differs is t1:0, where is not known since texts are missing." in said
+
+
+def test_arms_without_a_partner_are_said(tmp_path: Path) -> None:
+    """Who reads the page learns what it is not about."""
+    one, other = run(tmp_path / "a", {"d2": BEFORE, "x": AFTER}), run(tmp_path / "b", {"d2": AFTER})
+    assert "Not compared, since they have no partner of their name: x | –;" in console(compare_runs(one, other), "en")
+
+
+def test_made_up_acceptance_is_not_called_none(tmp_path: Path) -> None:
+    """Both sides are synthetic: there are figures, and they say nothing of a drafter."""
+    methods: dict[str, Any] = {"methods": {BASELINE: "none", "d2": "synthetic"}}
+    found = compare_runs(run(tmp_path / "a", {"d2": BEFORE}, **methods), run(tmp_path / "b", {"d2": AFTER}, **methods))
+    said = console(found, "en")
+    assert "d2, before and after: the engine makes up the acceptance" in said
+    assert "does not draft" not in said
+
+
+def test_whole_cells_are_said(tmp_path: Path) -> None:
+    """At a load whose steady window holds no pair, ramp and tail are in the figures."""
+    found = made(tmp_path)
+    assert "whole cells" not in console(found, "en")
+    whole = replace(found, times=found.times.with_columns(window=pl.lit("whole")))
+    assert "Concurrency 1: whole cells are compared, ramp and tail included" in console(whole, "en")
+
+
+def test_arms_that_follow_the_machine_are_excepted(tmp_path: Path) -> None:
+    """Draft lengths that follow measured costs carry the machine's drift into acceptance."""
+    found = made(tmp_path)
+    assert "acceptance and outputs do not." in console(found, "en")
+    moved = console(replace(found, adrift=("d2",)), "en")
+    assert "nor does acceptance, except that of d2, whose drafts follow measured costs or earlier requests." in moved
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from drafters.training.corpus.collecting import Record
-from drafters.training.corpus.duplicates import Duplicates
+from drafters.training.corpus.duplicates import Duplicates, HeldOut
 from drafters.training.corpus.splitting import split
 from drafters.training.stage import StageError
 
@@ -18,13 +18,16 @@ Side = Literal["train", "heldout"]
 
 @dataclass(slots=True)
 class Choice:
-    """Side of each record that stays, by its number, and how many went for which reason."""
+    """Side of each record that stays, by its number, and how many went for which reason. ``without``: numbers of the
+    pieces of a training document that repeat held-out ones and are left out of it.
+    """
 
     sides: dict[int, Side] = field(default_factory=dict)
     contained: int = 0
     repeated_in_train: int = 0
     repeated_in_heldout: int = 0
     repeats_of_heldout: int = 0
+    without: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
 def choose(records: Sequence[Record], share: float, seed: int) -> Choice:
@@ -52,6 +55,7 @@ def choose(records: Sequence[Record], share: float, seed: int) -> Choice:
                 choice.repeats_of_heldout += 1
             else:
                 choice.repeated_in_train += 1
+    _without_heldout(records, choice)
     if "train" not in choice.sides.values():
         raise StageError(
             f"of {len(records)} texts none is left for training: all are held out or nearly repeat a held-out one. "
@@ -60,15 +64,29 @@ def choose(records: Sequence[Record], share: float, seed: int) -> Choice:
     return choice
 
 
+def _without_heldout(records: Sequence[Record], choice: Choice) -> None:
+    """Take from training what stands in a held-out text, or holds one: pieces of documents, whole conversations."""
+    held = HeldOut(
+        [piece for number, side in choice.sides.items() if side == "heldout" for piece in records[number].pieces]
+    )
+    for number in [number for number, side in choice.sides.items() if side == "train"]:
+        repeated = held.repeated(records[number].pieces)
+        if len(repeated) == len(records[number].pieces):
+            del choice.sides[number]
+            choice.repeats_of_heldout += 1
+        elif repeated:
+            choice.without[number] = repeated
+
+
 def _contained(records: Sequence[Record]) -> frozenset[int]:
     """Numbers of the conversations that are the beginning of another one."""
-    beginnings: set[tuple[str, bytes]] = set()
+    beginnings: set[bytes] = set()  # of all units: one conversation may be logged under two names
     inner: set[int] = set()
     for number in sorted(range(len(records)), key=lambda number: (-len(records[number].chain), number)):
         record = records[number]
         if not record.chain:
             continue
-        if (record.unit, record.chain[-1]) in beginnings:
+        if record.chain[-1] in beginnings:
             inner.add(number)
-        beginnings.update((record.unit, end) for end in record.chain)
+        beginnings.update(record.chain)
     return frozenset(inner)

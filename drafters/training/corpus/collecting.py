@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import Any, TextIO
 from drafters.masking import Masker
 from drafters.training.corpus.dialogues import read_dialogues, read_tasks
 from drafters.training.corpus.documents import read_documents
-from drafters.training.corpus.duplicates import Signature, signature
+from drafters.training.corpus.duplicates import Signature, Sketch, signature, sketch
 from drafters.training.corpus.languages import language_of, text_type_of
+from drafters.training.corpus.pieces import cut
 from drafters.training.corpus.sources import Given, LeftOut, Source
 from drafters.training.corpus.splitting import place
+from drafters.training.progress import Pace
 
 __all__ = ["Inputs", "Progress", "Record", "collect", "learn", "texts_of"]
 
@@ -53,13 +54,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept in memory of a masked source. ``chain``: a running hash after each turn of a conversation."""
+    """What is kept in memory of a masked source. ``chain``: a running hash after each turn of a conversation. ``pieces``:
+    a sketch of each piece that a document is cut into, one of a whole conversation.
+    """
 
     unit: str
     language: str
     text_type: str
     signature: Signature
     chain: tuple[bytes, ...]
+    pieces: tuple[Sketch, ...]
 
 
 class Progress:
@@ -67,17 +71,14 @@ class Progress:
 
     def __init__(self, what: str, total: int, say: Callable[[str], None]) -> None:
         self._what, self._total, self._say = what, max(1, total), say
-        self._done, self._began, self._said = 0, time.monotonic(), time.monotonic()
+        self._done, self._pace = 0, Pace(SAY_EVERY_S)
 
     def add(self, count: int) -> None:
         """Count work done, in the unit of ``total``."""
         self._done += count
-        now = time.monotonic()
-        if now - self._said >= SAY_EVERY_S:
+        if self._pace.due():
             share = min(1.0, self._done / self._total)
-            left = (now - self._began) * (1 - share) / share if share else 0.0
-            self._say(f"{self._what}: {share:.0%}, about {left:.0f} s left")
-            self._said = now
+            self._say(f"{self._what}: {share:.0%}, {self._pace.left(share, 1 - share)}")
 
 
 def texts_of(source: Source) -> Iterator[str]:
@@ -112,9 +113,11 @@ def learn(
 
 
 def collect(
-    inputs: Inputs, masker: Masker, keep: frozenset[int] | None, work: Path, say: Callable[[str], None]
+    inputs: Inputs, masker: Masker, keep: frozenset[int] | None, limit: int, work: Path, say: Callable[[str], None]
 ) -> tuple[list[Record], list[LeftOut]]:
-    """Write every source masked to ``work``, one JSON object a line; returns what belongs to each line, and what was left out."""
+    """Write every source masked to ``work``, one JSON object a line; returns what belongs to each line, and what was left
+    out. ``limit``: characters of a piece of a document.
+    """
     progress = Progress("masking", inputs.bytes(), say)
     records: list[Record] = []
     left_out: list[LeftOut] = []
@@ -126,7 +129,7 @@ def collect(
                 continue
             number += 1
             if keep is None or number in keep:
-                record = _masked(source, scope, masker, file)
+                record = _masked(source, scope, masker, limit, file)
                 if isinstance(record, LeftOut):
                     left_out.append(record)
                 else:
@@ -135,7 +138,7 @@ def collect(
     return records, left_out
 
 
-def _masked(source: Source, scope: str, masker: Masker, file: TextIO) -> Record | LeftOut:
+def _masked(source: Source, scope: str, masker: Masker, limit: int, file: TextIO) -> Record | LeftOut:
     shown = masker.mask_path(source.file, scope)
     text = None if source.text is None else masker.mask(source.text, scope)
     messages = [_masked_message(message, scope, masker) for message in source.messages]
@@ -149,9 +152,8 @@ def _masked(source: Source, scope: str, masker: Masker, file: TextIO) -> Record 
             shown, "neither Korean nor English, by its letters; give =language/text_type to take it all the same"
         )
     text_type = source.text_type or (text_type_of(said, language) if text is not None else "dialogue")
-    name = hashlib.sha256(f"{source.unit}\0{said}".encode("utf-8", "replace")).hexdigest()[:16]
     line = {
-        "id": name,
+        "id": masker.identity(f"{source.file}\0{source.unit}\0{said}"),  # keyed, for file and unit are not masked
         "source": shown,
         "language": language,
         "text_type": text_type,
@@ -160,7 +162,8 @@ def _masked(source: Source, scope: str, masker: Masker, file: TextIO) -> Record 
         "tools": tools,
     }
     file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return Record(source.unit, language, text_type, signature(said), _chain(messages))
+    pieces = tuple(sketch(piece) for piece in (cut(said, limit) if text is not None else (said,)))
+    return Record(source.unit, language, text_type, signature(said), _chain(messages), pieces)
 
 
 def _masked_message(message: Mapping[str, Any], scope: str, masker: Masker) -> dict[str, Any]:

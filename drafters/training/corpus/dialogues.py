@@ -102,10 +102,10 @@ def _lines(path: Path, name: str, text: str, given: Given) -> Reading:
             if len(body["text"].strip()) < 2:
                 yield LeftOut(name, f"line {number}: empty text")
                 continue
-            unit = _session(value) or (str(value["id"]) if isinstance(value.get("id"), str | int) else f"{number}")
-            yield Source(
-                name, f"{name}#{unit}", text=body["text"].strip(), language=given.language, text_type=given.text_type
-            )
+            session = _session(value)
+            own = str(value["id"]) if isinstance(value.get("id"), str | int) else f"{number}"
+            unit = f"session {session}" if session else f"{name}#{own}"
+            yield Source(name, unit, text=body["text"].strip(), language=given.language, text_type=given.text_type)
             continue
         turns = body.get("messages", body.get("conversations"))
         _need(isinstance(turns, list), place, f"neither text nor conversation; a line is {FORMS}")
@@ -117,9 +117,11 @@ def _lines(path: Path, name: str, text: str, given: Given) -> Reading:
             continue
         if messages[-1]["role"] != "assistant":
             messages.append({"role": "assistant", "content": ""})
+        session = _session(value)
         yield Source(
             file=name,
-            unit=f"{name}#{_session(value) or _opening(messages)}",
+            # whatever the file: a log is cut by days, a conversation is not
+            unit=f"session {session}" if session else f"opening {_opening(messages)}",
             messages=tuple(messages),
             tools=_tools(body.get("tools"), place),
             language=given.language,

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from drafters.layers import LayerShape, Rotary
 
-__all__ = ["Norm", "PairBlock", "draw", "layer_config", "load_module", "wide"]
+__all__ = ["Norm", "PairBlock", "draw", "layer_config", "load_module", "shape_settings", "wide"]
 
 ACCURATE = (torch.float32, torch.float64)
 
@@ -179,3 +179,16 @@ def load_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def layer_config(config: Mapping[str, Any], **sizes: float | None) -> dict[str, Any]:
     """A drafter's configuration with those sizes that are given in the place of the usual ones."""
     return {**config, **{name: value for name, value in sizes.items() if value is not None}}
+
+
+def shape_settings(layer: nn.Module) -> dict[str, Any]:
+    """A layer's sizes by the names of the settings that fresh weights take them from."""
+    assert isinstance(layer, PairBlock)
+    shape = layer.shape
+    return {
+        "intermediate_size": shape.intermediate_size,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "rope_theta": shape.rope_theta,
+    }

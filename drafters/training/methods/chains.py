@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from drafters.training.chain_counts import chain_counts
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses
 from drafters.training.methods.blocks import KeysValues, PairBlock, wide
+from drafters.training.methods.teaching import fitting, taught
 
-__all__ = ["Chains", "Tally", "Teacher", "choose_chains", "teacher", "unroll"]
+__all__ = ["Chains", "Tally", "Teacher", "chains_of", "choose_chains", "teacher", "unroll"]
 
 Combine = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Embeddings and hidden states [..., hidden] → what the attention reads, normed, and the residual."""
@@ -58,6 +60,20 @@ def choose_chains(batch: Batch, steps: int, most: int | None, generator: torch.G
         within = answers.gather(1, position.clamp(max=length - 1)) & (position < length)
         told.append(told[-1] & within)
     return Chains(anchors, torch.stack(told))
+
+
+def chains_of(
+    batch: Batch, steps: int, most: int | None, vocabulary: int, generator: torch.Generator
+) -> Iterator[Chains]:
+    """What one call of ``losses`` goes through: with gradients `choose_chains` once, of no more than fit into memory
+    (`teaching.LOGITS`, ``vocabulary`` for each step and chain); without, all chains, as many at once as fit."""
+    fit = fitting(len(batch.token_ids) * steps * vocabulary)
+    if torch.is_grad_enabled():
+        yield choose_chains(batch, steps, fit if most is None else min(most, fit), generator)
+        return
+    whole = choose_chains(batch, steps, None, generator)
+    for begin in range(0, max(whole.anchors.shape[1], 1), fit):
+        yield Chains(whole.anchors[:, begin : begin + fit], whole.told[:, :, begin : begin + fit])
 
 
 def unroll(
@@ -108,19 +124,14 @@ class Teacher:
 
 @torch.no_grad()
 def teacher(batch: Batch, chains: Chains, target: FrozenTarget) -> Teacher:
-    """What the target itself says, once for every position that some chain predicts.
-
-    In the target's own type whatever training computes in: rounding would turn its likeliest token into another one.
-    """
+    """What the target itself says, once for every position that some chain predicts."""
     wanted = torch.zeros_like(batch.answers)
     for step, told in enumerate(chains.told):
         row, place = told.nonzero(as_tuple=True)
         wanted[row, chains.anchors[row, place] + 2 + step] = True
     row, position = wanted.nonzero(as_tuple=True)
     index = (wanted.flatten().cumsum(0) - 1).view_as(wanted)
-    with torch.autocast(target.device.type, enabled=False):
-        logits = target.head(batch.hidden[row, position - 1].to(target.dtype))
-    return Teacher(wide(logits), index)
+    return Teacher(taught(target, batch.hidden[row, position - 1]), index)
 
 
 def _of_told(values: Tensor, chains: Chains, step: int) -> Tensor:
@@ -132,12 +143,11 @@ class Tally:
     """Adds up the losses of a batch step by step."""
 
     def __init__(self, batch: Batch, chains: Chains, num_tokens: int) -> None:
-        self._batch, self._chains = batch, chains
-        self._right = chains.told[0]
+        self._batch, self._chains, self._num_tokens = batch, chains, num_tokens
+        self._right: list[Tensor] = []  # by step, each [rows, chains]
         self._total = batch.hidden.new_zeros((), dtype=wide(batch.hidden).dtype)
-        self._weight = torch.zeros_like(self._total)
+        self._weights = self._total.new_zeros(len(batch.token_ids))
         self._parts: dict[str, Tensor] = {}
-        self._drafted, self._accepted = (torch.zeros(num_tokens, device=batch.hidden.device) for _ in range(2))
 
     def text(self, step: int) -> Tensor:
         """[told]: the text's tokens that the step is to predict."""
@@ -148,17 +158,20 @@ class Tally:
         told = self._chains.told[step]
         same = torch.zeros_like(told)
         same[told] = best == self.text(step)
-        self._right = self._right & same
-        self._drafted[step] = told.sum()
-        self._accepted[step] = self._right.sum()
+        self._right.append(same)
 
-    def learn(self, step: int, weight: float, logits: Tensor, wanted: Tensor) -> None:
-        """Add a step's cross-entropy. ``wanted`` are probabilities [n, vocab], or tokens [n]."""
+    def learn(self, step: int, weight: float, logits: Tensor, wanted: Tensor, known: Tensor | None = None) -> None:
+        """Add a step's cross-entropy. ``wanted`` are probabilities [n, vocab], or tokens [n]; ``known`` [told] says which
+        of the chains told at the step they are, all by default."""
         loss = weight * cross_entropy(wide(logits), wanted, reduction="sum")
         self._total = self._total + loss
-        self._weight = self._weight + weight * len(logits)
+        row = self._chains.told[step].nonzero(as_tuple=True)[0]
+        counts = (row if known is None else row[known]).bincount(minlength=len(self._weights))
+        self._weights = self._weights + weight * counts
         self._parts[f"step_{step}"] = loss.detach()
 
     def losses(self) -> Losses:
         """What the batch gave; ``parts`` are the shares of each step in the total."""
-        return Losses(self._total, self._weight, self._drafted, self._accepted, self._parts)
+        told = self._chains.told[: len(self._right)].movedim(0, -1)
+        drafted, accepted = chain_counts(torch.stack(self._right, dim=-1), told, self._num_tokens)
+        return Losses(self._total, self._weights, drafted, accepted, self._parts)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import torch
@@ -18,29 +20,33 @@ from torch import Tensor, nn
 from drafters.checkpoint import Checkpoint
 from drafters.dflash_config import DFlashConfig, target_layers
 from drafters.specs import SpecError
+from drafters.training.chain_counts import chain_counts
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses, MethodSettings
+from drafters.training.methods.anchors import Anchors, anchors_of
 from drafters.training.methods.dflash_module import DFlashNetwork, filled, fresh
+from drafters.training.methods.teaching import taught
 
 __all__ = [
-    "Anchors",
     "Blocks",
     "DFlashMethod",
     "DFlashSettings",
     "config_for",
     "counted",
     "draft_blocks",
-    "draw_anchors",
     "exported",
+    "tokens_within",
     "unary_loss",
     "unused_token",
+    "weights_of_rows",
 ]
 
 
 class DFlashSettings(MethodSettings):
     """``num_tokens`` is what is scored, by default all that a block drafts; every position of the block is trained.
 
-    The shape of the network is that of a checkpoint where training starts from one.
+    The shape of the network is that of a checkpoint where training starts from one; a setting that says otherwise is
+    refused.
     """
 
     num_tokens: int = Field(default=7, ge=1, le=63)
@@ -55,7 +61,8 @@ class DFlashSettings(MethodSettings):
     mask_token_id: int | None = Field(default=None, ge=0)
     """Stands where a token is to be drafted; ``None`` takes one that no text holds (`unused_token`)."""
     anchors: int = Field(default=32, ge=1, le=4096)
-    """Anchors drawn in each row, at most; they bound what a step costs."""
+    """Anchors drawn in each row, at most; they bound what a step costs. Without gradients all are taken, so many at
+    once."""
     decay: float | None = Field(default=None, gt=0)
     """Positions after which a weight has fallen to 1/e; ``None`` is half a block, at most 7: published are 4, 5 and 7
     for blocks of 8, 10 and 16."""
@@ -76,20 +83,28 @@ class DFlashSettings(MethodSettings):
 
     @model_validator(mode="after")
     def _within_the_block(self) -> DFlashSettings:
-        if self.num_tokens >= self.block_size:
-            raise ValueError(
-                f"num_tokens is {self.num_tokens}, but a block of {self.block_size} drafts at most "
-                f"{self.block_size - 1}; give less, or a larger block_size"
-            )
-        return self
+        if "block_size" in self.model_fields_set and self.num_tokens >= self.block_size:
+            raise ValueError(_too_many(self.num_tokens, self.block_size))
+        return self  # a block that is not given may be a checkpoint's
 
+    @property
+    def places_per_row(self) -> int | None:
+        """Anchors."""
+        return self.anchors
 
-@dataclass(frozen=True, slots=True)
-class Anchors:
-    """Places that drafting starts from: ``positions`` [rows, blocks], of which those in ``there`` count."""
-
-    positions: Tensor
-    there: Tensor
+    def agree_with_config(self, method: str, config: DFlashConfig, target: FrozenTarget) -> None:
+        """`agree_with` of a checkpoint's configuration."""
+        found: dict[str, Any] = {
+            "block_size": config.block_size,
+            "num_layers": config.num_layers,
+            "intermediate_size": config.intermediate_size,
+            "target_layer_ids": config.target_layer_ids,
+            "mask_token_id": config.mask_token_id,
+        }
+        if self.target_layer_ids is None:  # so many layers of a small target may be fewer
+            same = target_layers(target.num_layers, self.num_target_layers) == config.target_layer_ids
+            found["num_target_layers"] = self.num_target_layers if same else len(config.target_layer_ids)
+        self.agree_with(method, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,9 @@ class DFlashMethod:
         self._target, self._settings = target, settings
         self._config = config_for(target, settings) if start is None else DFlashConfig.from_json(start.config)
         self._config.check(target)
+        if start is not None:
+            settings.agree_with_config("dflash", self._config, target)
+        self._num_tokens = tokens_within(settings, self._config.block_size)
         shapes = self._config.shapes()
         if start is None:
             tensors = fresh(shapes, self._config.num_layers, settings.seed)
@@ -134,17 +152,38 @@ class DFlashMethod:
         return self.network
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
-        """One packed pass. ``parts``: the cross entropy alone, weighted like the loss (without ``soft`` it is the loss)."""
-        anchors = draw_anchors(batch, self._settings.anchors, generator)
+        """One packed pass, or as many as it takes. ``parts``: the cross entropy alone, weighted like the loss (without
+        ``soft`` it is the loss)."""
+        chosen = anchors_of(batch, self._settings.anchors, generator)
+        return reduce(add, (self._losses(batch, anchors) for anchors in chosen))
+
+    def _losses(self, batch: Batch, anchors: Anchors) -> Losses:
         blocks = draft_blocks(self.network, self._target, batch, anchors)
         total, entropy, weights = unary_loss(blocks, self._target, batch, self._config.block_size, self._settings)
         right = blocks.logits.detach().argmax(dim=-1) == blocks.labels
-        drafted, accepted = counted(blocks.kept, right, self._settings.num_tokens)
-        return Losses(total, weights.sum(), drafted, accepted, {"cross_entropy": entropy})
+        drafted, accepted = counted(blocks.kept, right, self._num_tokens)
+        by_row = weights_of_rows(blocks, weights, len(batch.token_ids))
+        return Losses(total, by_row, drafted, accepted, {"cross_entropy": entropy})
 
     def checkpoint(self) -> Checkpoint:
         """As published."""
         return exported(self.network, self._config.to_json())
+
+
+def tokens_within(settings: DFlashSettings, block_size: int) -> int:
+    """How many tokens are scored with a block of that size. Raises SpecError for more than it drafts."""
+    if settings.num_tokens < block_size:
+        return settings.num_tokens
+    if "num_tokens" in settings.model_fields_set:
+        raise SpecError(_too_many(settings.num_tokens, block_size))
+    return block_size - 1
+
+
+def _too_many(num_tokens: int, block_size: int) -> str:
+    return (
+        f"num_tokens is {num_tokens}, but a block of {block_size} drafts at most {block_size - 1}; give less, or a larger "
+        "block_size"
+    )
 
 
 def config_for(target: FrozenTarget, settings: DFlashSettings) -> DFlashConfig:
@@ -183,23 +222,6 @@ def unused_token(target: FrozenTarget) -> int:
     return last if byte is None else int(byte)
 
 
-def draw_anchors(batch: Batch, most: int, generator: torch.Generator) -> Anchors:
-    """Up to ``most`` positions in each row, ascending, whose token and the next one are the target's own.
-
-    The last token of a prompt is none: when the engine first drafts, the target has already written one token.
-    """
-    answers = batch.answers
-    follows = torch.zeros_like(answers)
-    follows[:, :-1] = answers[:, :-1] & answers[:, 1:]
-    counts = follows.sum(dim=1)
-    ranks = torch.rand(follows.shape, generator=generator).to(follows.device).masked_fill(~follows, -1.0)
-    blocks = max(1, min(most, int(counts.max())))
-    positions = ranks.topk(blocks, dim=1).indices
-    positions = positions.masked_fill(~follows.gather(1, positions), follows.shape[1]).sort(dim=1).values
-    there = positions < follows.shape[1]
-    return Anchors(positions.masked_fill(~there, 0), there)
-
-
 def draft_blocks(network: DFlashNetwork, target: FrozenTarget, batch: Batch, anchors: Anchors) -> Blocks:
     """Run the blocks of all anchors, and the target's head where there is something to score: up to the end of the
     answer that the anchor stands in."""
@@ -234,9 +256,8 @@ def unary_loss(
     total = (weights * entropy).sum()
     told = total.detach()
     if settings.soft:
-        with torch.no_grad():
-            states = batch.hidden[blocks.rows, blocks.positions - 1]  # from which the label was predicted
-            wanted = target.head(states.to(target.dtype)).to(scores.dtype).log_softmax(dim=-1)
+        states = batch.hidden[blocks.rows, blocks.positions - 1]  # from which the label was predicted
+        wanted = taught(target, states).to(scores.dtype).log_softmax(dim=-1)
         divergence = (wanted.exp() * (wanted - scores)).sum(dim=-1)
         total = (1 - settings.soft) * total + settings.soft * (weights * divergence).sum()
     return total, told, weights
@@ -248,14 +269,14 @@ def counted(kept: Tensor, right: Tensor, num_tokens: int) -> tuple[Tensor, Tenso
     ``kept`` [rows, blocks, positions] marks a beginning of each block, ``right`` [n] follows its order. Positions that
     a block does not have count nothing.
     """
-    chains = torch.zeros_like(kept)
-    chains[kept] = right
-    chains = chains.long().cumprod(dim=2)
-    made = torch.zeros((2, num_tokens), dtype=torch.long, device=kept.device)
-    for row, marks in enumerate((kept, chains)):
-        sums = marks.sum(dim=(0, 1))[:num_tokens]
-        made[row, : len(sums)] = sums
-    return made[0], made[1]
+    marks = torch.zeros_like(kept)
+    marks[kept] = right
+    return chain_counts(marks, kept, num_tokens)
+
+
+def weights_of_rows(blocks: Blocks, weights: Tensor, rows: int) -> Tensor:
+    """``weights`` [n] added up by row: [rows]."""
+    return weights.new_zeros(rows).index_add_(0, blocks.rows, weights)
 
 
 def exported(network: nn.Module, config: Mapping[str, Any]) -> Checkpoint:

@@ -9,7 +9,9 @@ objective is not known; forced insertion, as some re-implementations do it, is a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
+from operator import add
 from typing import ClassVar
 
 import torch
@@ -22,15 +24,17 @@ from drafters.dflash2 import DFlash2Config
 from drafters.dflash_backbone import Sublayer
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses, MethodSettings
+from drafters.training.methods.anchors import Anchors, anchors_of
 from drafters.training.methods.dflash import (
     Blocks,
     DFlashSettings,
     config_for,
     counted,
     draft_blocks,
-    draw_anchors,
     exported,
+    tokens_within,
     unary_loss,
+    weights_of_rows,
 )
 from drafters.training.methods.dflash_module import DFlashNetwork, filled, fresh
 
@@ -142,6 +146,11 @@ class DFlash2Method:
             self._config = DFlash2Config.from_json(start.config)
         base = self._config.backbone
         base.check(target)
+        if start is not None:
+            settings.agree_with_config("dflash2", base, target)
+            names = ("conv_kernel_size", "selector_rank", "selector_top_k")
+            settings.agree_with("dflash2", {name: getattr(self._config, name) for name in names})
+        self._num_tokens = tokens_within(settings, base.block_size)
         if start is None:
             tensors = _fresh(self._config, settings.seed)
         else:
@@ -160,7 +169,7 @@ class DFlash2Method:
         return self.network
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
-        """One packed pass.
+        """One packed pass, or as many as it takes.
 
         ``accepted`` counts what the selector's own greedy walk gets: as long as it is right, the token before is the
         text's, so the walk over the text's tokens is the engine's. ``parts``, besides the two losses (weighted like the
@@ -169,10 +178,12 @@ class DFlash2Method:
         (``recall@1/i``) and the list holds the token (``recall@k/i``); of ``drafted[i - 1]`` chains those that always
         the best candidate (``unary/i``), and a selector that is always right (``oracle/i``), would get.
         """
-        settings = self._settings
-        blocks = draft_blocks(
-            self.network.backbone, self._target, batch, draw_anchors(batch, settings.anchors, generator)
-        )
+        chosen = anchors_of(batch, self._settings.anchors, generator)
+        return reduce(add, (self._losses(batch, anchors) for anchors in chosen))
+
+    def _losses(self, batch: Batch, anchors: Anchors) -> Losses:
+        settings, num_tokens = self._settings, self._num_tokens
+        blocks = draft_blocks(self.network.backbone, self._target, batch, anchors)
         size = self._config.backbone.block_size
         unary, entropy, weights = unary_loss(blocks, self._target, batch, size, settings)
         candidates = candidates_of(blocks, self._config.selector_top_k, settings.forced_insertion)
@@ -182,18 +193,19 @@ class DFlash2Method:
             scores = self._scores(blocks, candidates.ids, before)
             chosen = candidates.ids.gather(1, scores.argmax(dim=-1, keepdim=True)).squeeze(1)
             best = blocks.logits.argmax(dim=-1) == blocks.labels
-            drafted, accepted = counted(blocks.kept, chosen == blocks.labels, settings.num_tokens)
+            drafted, accepted = counted(blocks.kept, chosen == blocks.labels, num_tokens)
             by_position = {
-                "positions": _by_position(blocks, torch.ones_like(best), settings.num_tokens),
-                "recall@1": _by_position(blocks, best, settings.num_tokens),
-                "recall@k": _by_position(blocks, candidates.listed, settings.num_tokens),
-                "unary": counted(blocks.kept, best, settings.num_tokens)[1],
-                "oracle": counted(blocks.kept, candidates.listed, settings.num_tokens)[1],
+                "positions": _by_position(blocks, torch.ones_like(best), num_tokens),
+                "recall@1": _by_position(blocks, best, num_tokens),
+                "recall@k": _by_position(blocks, candidates.listed, num_tokens),
+                "unary": counted(blocks.kept, best, num_tokens)[1],
+                "oracle": counted(blocks.kept, candidates.listed, num_tokens)[1],
             }
         parts = {"cross_entropy": entropy, "selector": selected.detach(), "taught": taught.sum()}
         for name, counts in by_position.items():
             parts |= {f"{name}/{position}": count for position, count in enumerate(counts.unbind(), start=1)}
-        return Losses(unary + settings.selector_weight * selected, weights.sum(), drafted, accepted, parts)
+        by_row = weights_of_rows(blocks, weights, len(batch.token_ids))
+        return Losses(unary + settings.selector_weight * selected, by_row, drafted, accepted, parts)
 
     def checkpoint(self) -> Checkpoint:
         """As published, the codebooks bare."""

@@ -18,6 +18,7 @@ from drafters.specs import SpecError
 from drafters.training.chain_counts import ahead, chain_counts
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses, MethodSettings
+from drafters.training.methods.teaching import piecewise, taught
 
 __all__ = ["DraftModelMethod", "DraftModelSettings"]
 
@@ -59,30 +60,46 @@ class DraftModelMethod:
                 f"draft_model: its vocabulary has {model.config.vocab_size} entries, the target's {target.vocab_size}; "
                 "give a model with the target's tokenizer"
             )
+        if start is not None:
+            settings.agree_with("draft_model", _sizes(model.config))
         model.train(False)  # no dropout; gradients pass all the same
         self.module: nn.Module = model.to(device=target.device, dtype=torch.float32)
         self._model = model
 
     def logits(self, batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
         """[n, vocab], float32: what follows the tokens at ``places`` of ``rows``, [n] each."""
+        return self._head(self._states(batch)[rows, places])
+
+    def _states(self, batch: Batch) -> Tensor:
         # Padding on the right is out of sight of all that is before it.
-        hidden = self._model.model(input_ids=batch.token_ids, use_cache=False).last_hidden_state
-        return linear(hidden[rows, places], self._model.get_output_embeddings().weight).float()
+        states: Tensor = self._model.model(input_ids=batch.token_ids, use_cache=False).last_hidden_state
+        return states
+
+    def _head(self, states: Tensor) -> Tensor:
+        return linear(states, self._model.get_output_embeddings().weight).float()
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
         """Σ KL over the answers' tokens; chance plays no part."""
         num_tokens, weight = self._settings.num_tokens, self._settings.cross_entropy
         follows = ahead(batch.answers, 1)
         rows, places = follows.nonzero(as_tuple=True)  # the places whose next token is the target's
-        logits, wanted = self.logits(batch, rows, places), batch.token_ids[rows, places + 1]
-        with torch.no_grad():
-            aim = self._target.head(batch.hidden[rows, places]).float().softmax(dim=-1)
-            entropy = torch.special.entr(aim).sum()
-        divergence = cross_entropy(logits, aim, reduction="sum") - entropy
-        plain = cross_entropy(logits, wanted, reduction="sum") if weight else divergence.detach().new_zeros(())
+        wanted, own = batch.token_ids[rows, places + 1], self._states(batch)[rows, places]
+        theirs = batch.hidden[rows, places]
+
+        def at(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+            logits, aim = self._head(own[part]), taught(self._target, theirs[part]).softmax(dim=-1)
+            divergence = cross_entropy(logits, aim, reduction="sum") - torch.special.entr(aim).sum()
+            plain = (
+                cross_entropy(logits, wanted[part], reduction="sum") if weight else divergence.detach().new_zeros(())
+            )
+            return divergence, plain, logits.detach().argmax(dim=-1)
+
+        done = list(piecewise(at, len(rows), self._target.vocab_size))
+        divergence, plain = (torch.stack(losses).sum() for losses in list(zip(*done, strict=True))[:2])
+        best = torch.cat([tokens for _, _, tokens in done])
         # Drafting begins after a committed token of the target, and goes on while the tokens are the target's.
         right = torch.zeros_like(batch.answers)
-        right[rows, places] = logits.detach().argmax(dim=-1) == wanted
+        right[rows, places] = best == wanted
         starts = (batch.answers & follows).nonzero(as_tuple=True)
         steps = range(num_tokens)
         drafted, accepted = chain_counts(
@@ -90,8 +107,7 @@ class DraftModelMethod:
             torch.stack([ahead(follows, step)[starts] for step in steps], dim=1),
         )
         parts = {"divergence": divergence.detach()} | ({"cross_entropy": plain.detach()} if weight else {})
-        count = torch.tensor(float(len(rows)))
-        return Losses(divergence + weight * plain, count, drafted, accepted, parts)
+        return Losses(divergence + weight * plain, follows.sum(dim=1).float(), drafted, accepted, parts)
 
     def checkpoint(self) -> Checkpoint:
         """As transformers writes it: a tied head is not written twice."""
@@ -139,6 +155,19 @@ def _fresh(target: FrozenTarget, settings: DraftModelSettings) -> Any:
             weight = model.get_input_embeddings().weight
             weight.copy_(_directions(target.head_weight, settings.hidden_size) * (0.02 * weight.numel() ** 0.5))
     return model
+
+
+def _sizes(config: Any) -> dict[str, Any]:
+    """A model's sizes by the names of the settings."""
+    heads = config.num_attention_heads
+    return {
+        "hidden_size": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "intermediate_size": config.intermediate_size,
+        "heads": heads,
+        "kv_heads": getattr(config, "num_key_value_heads", heads),
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+    }
 
 
 def _directions(matrix: Tensor, size: int) -> Tensor:

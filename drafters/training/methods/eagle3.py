@@ -7,7 +7,8 @@ nothing right to say. It counts as drafted and not accepted all the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import torch
@@ -19,10 +20,11 @@ from drafters.eagle3 import LAYER, LAYER_IDS, Eagle3, untrained
 from drafters.specs import MAX_NODES, SpecError
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses, MethodSettings
-from drafters.training.methods.blocks import Norm, PairBlock, draw, layer_config, load_module
-from drafters.training.methods.chains import Chains, Tally, choose_chains, teacher, unroll
+from drafters.training.methods.blocks import Norm, PairBlock, draw, layer_config, load_module, shape_settings
+from drafters.training.methods.chains import Chains, Tally, chains_of, teacher, unroll
+from drafters.training.methods.draft_vocabulary import choose, drafted_ids, head_rows, listed_ids
 
-__all__ = ["Eagle3Method", "Eagle3Settings", "choose_vocabulary"]
+__all__ = ["Eagle3Method", "Eagle3Settings"]
 
 
 def choose_vocabulary(counts: Tensor, size: int) -> tuple[int, ...]:
@@ -38,7 +40,8 @@ def choose_vocabulary(counts: Tensor, size: int) -> tuple[int, ...]:
 
 
 class Eagle3Settings(MethodSettings):
-    """Sizes are those of fresh weights; a checkpoint brings its own, its layers and its vocabulary."""
+    """Sizes are those of fresh weights; a checkpoint brings its own and its layers, and its vocabulary where that fits
+    the answers."""
 
     num_tokens: int = Field(default=4, ge=1, le=63)
     steps: int | None = Field(default=None, ge=1, le=MAX_NODES)
@@ -48,12 +51,16 @@ class Eagle3Settings(MethodSettings):
     labels: Literal["soft", "hard"] = "soft"
     """Learnt is the target's distribution, or the text's token alone."""
     chains_per_row: int | None = Field(default=None, ge=1)
-    """Chains learnt from in each row of a batch at most, drawn anew each time; ``None`` is all. Without
-    gradients all are taken."""
+    """Chains learnt from in each row of a batch at most, drawn anew each time; ``None`` is all that fit into memory.
+    Without gradients all are taken."""
     draft_vocab_size: int | None = Field(default=None, ge=1)
     """How many of the target's tokens can be drafted; ``None`` is all. With it goes ``draft_vocabulary``."""
     draft_vocabulary: tuple[int, ...] | None = None
-    """Their ids, as `choose_vocabulary` chooses them from counts of the answers' tokens."""
+    """Their ids, as `draft_vocabulary.choose` chooses them from counts of the answers' tokens; given for a checkpoint,
+    rows of its head are kept where it has the token and the target's where it has not."""
+    vocabulary_gain: float = Field(default=0.02, ge=0.0, le=1.0)
+    """A checkpoint's vocabulary is chosen anew where that takes in more than this share of the answers' tokens; 1 never
+    does it."""
     feature_layers: tuple[int, int, int] | None = None
     """Layers that are fused, counted as in `drafters.base.Drafter`; ``None`` is the usual three."""
     norm_before_residual: bool = False
@@ -64,15 +71,16 @@ class Eagle3Settings(MethodSettings):
     rope_theta: float | None = Field(default=None, gt=0.0)
 
     @property
-    def needs_counts(self) -> bool:
-        """Whether fresh weights need `counted` settings: a size is given and the ids are not."""
-        return self.draft_vocab_size is not None and self.draft_vocabulary is None
+    def places_per_row(self) -> int | None:
+        """Chains."""
+        return self.chains_per_row
 
-    def counted(self, counts: Tensor) -> Eagle3Settings:
-        """Return the same with ``draft_vocabulary``, by ``counts`` [vocab] as `choose_vocabulary` takes them."""
-        if self.draft_vocab_size is None:
-            return self
-        return self.model_copy(update={"draft_vocabulary": choose_vocabulary(counts, self.draft_vocab_size)})
+    def counted(self, counts: Tensor, start: Checkpoint | None) -> tuple[Eagle3Settings, str]:
+        """Return the same with the ``draft_vocabulary`` that `draft_vocabulary.choose` chooses by ``counts`` [vocab] of
+        the training side's answers, and what is to be said of it."""
+        choice = choose(counts, start, self.draft_vocab_size, self.draft_vocabulary, self.vocabulary_gain)
+        made = self if choice.ids is None else self.model_copy(update={"draft_vocabulary": choice.ids})
+        return made, choice.said
 
 
 class Eagle3Module(nn.Module):
@@ -100,12 +108,12 @@ class Eagle3Method:
     settings = Eagle3Settings
 
     def __init__(self, target: FrozenTarget, settings: Eagle3Settings, start: Checkpoint | None = None) -> None:
-        """The head begins as the target's own rows. Raises SpecError for a vocabulary that is not given or does not fit,
-        and for a checkpoint that the engine would refuse."""
+        """The head begins as the target's own rows where no checkpoint has others. Raises SpecError for a vocabulary that
+        is not given or does not fit, and for a checkpoint that the engine would refuse."""
         self._target, self._settings = target, settings
         self._steps = settings.num_tokens if settings.steps is None else settings.steps
         if start is None:
-            ids = torch.tensor(_vocabulary(settings, target.vocab_size))
+            ids = torch.tensor(listed_ids(settings.draft_vocabulary, settings.draft_vocab_size, target.vocab_size))
             config = layer_config(
                 untrained(target, len(ids)).config,
                 intermediate_size=settings.intermediate_size,
@@ -120,14 +128,22 @@ class Eagle3Method:
             module = Eagle3Module(Checkpoint(config, {}))
             draw(module, settings.seed)
             with torch.no_grad():
-                module.lm_head.weight.copy_(target.head_weight[ids.to(target.device)])
+                module.lm_head.weight.copy_(head_rows(ids, target.head_weight))
         else:
-            Eagle3(start, target, settings.num_tokens)  # the engine's own checks
-            config = dict(start.config)
-            module = Eagle3Module(start)
-            load_module(module, {_current(name): tensor for name, tensor in start.tensors.items()})
-            offsets = start.tensors["d2t"].cpu().long()
-            ids = torch.arange(len(offsets)) + offsets
+            layers = Eagle3(start, target, settings.num_tokens).feature_layers  # the engine's own checks
+            ids, kept = drafted_ids(start), settings.draft_vocabulary is None
+            if not kept:
+                ids = torch.tensor(listed_ids(settings.draft_vocabulary, settings.draft_vocab_size, target.vocab_size))
+            config = {**start.config, "draft_vocab_size": len(ids)}
+            module = Eagle3Module(Checkpoint(config, {}))
+            found = {
+                **shape_settings(module.midlayer),
+                "feature_layers": layers,
+                "norm_before_residual": bool(config.get("norm_before_residual", False)),
+            }
+            settings.agree_with("eagle3", {**found, "draft_vocab_size": len(ids)} if kept else found)
+            own = {_current(name): tensor for name, tensor in start.tensors.items()}
+            load_module(module, own if kept else {**own, "lm_head.weight": head_rows(ids, target.head_weight, start)})
         self._config, self._module = config, module.to(target.device)
         self._ids = ids.to(target.device)
         self._draft_ids = torch.full((target.vocab_size,), -1, device=target.device)
@@ -154,9 +170,12 @@ class Eagle3Method:
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
         """Every step weighs ``decay`` times the one before."""
+        steps, most = max(self._steps, self._settings.num_tokens), self._settings.chains_per_row
+        chosen = chains_of(batch, steps, most, self._target.vocab_size, generator)
+        return reduce(add, (self._losses(batch, chains) for chains in chosen))
+
+    def _losses(self, batch: Batch, chains: Chains) -> Losses:
         settings = self._settings
-        most = settings.chains_per_row if torch.is_grad_enabled() else None
-        chains = choose_chains(batch, max(self._steps, settings.num_tokens), most, generator)
         tally = Tally(batch, chains, settings.num_tokens)
         soft = teacher(batch, chains, self._target) if settings.labels == "soft" else None
         probs = likeliest = None
@@ -175,7 +194,7 @@ class Eagle3Method:
             else:
                 rows = soft.rows(chains, step)
                 wanted, known = probs[rows], likeliest[rows] >= 0
-            tally.learn(step, settings.decay**step, logits[known], wanted[known])
+            tally.learn(step, settings.decay**step, logits[known], wanted[known], known)
         return tally.losses()
 
     def checkpoint(self) -> Checkpoint:
@@ -192,19 +211,3 @@ def _current(name: str) -> str:
     """The layer has two published names."""
     old = "layers.0."
     return LAYER + name.removeprefix(old) if name.startswith(old) else name
-
-
-def _vocabulary(settings: Eagle3Settings, vocab_size: int) -> Sequence[int]:
-    ids, size = settings.draft_vocabulary, settings.draft_vocab_size
-    if ids is None:
-        if size not in (None, vocab_size):
-            raise SpecError(
-                f"eagle3: 'draft_vocab_size' is {size} of {vocab_size} without 'draft_vocabulary'; give the ids (the "
-                "most frequent tokens of the answers), or leave the size out to draft all tokens"
-            )
-        return range(vocab_size)
-    if not ids or sorted(set(ids)) != list(ids) or not 0 <= ids[0] <= ids[-1] < vocab_size:
-        raise SpecError(f"eagle3: 'draft_vocabulary' allowed: ids from 0 to {vocab_size - 1}, ascending, each once")
-    if size not in (None, len(ids)):
-        raise SpecError(f"eagle3: 'draft_vocab_size' is {size}, but 'draft_vocabulary' has {len(ids)} ids")
-    return ids

@@ -20,6 +20,7 @@ from drafters.specs import SpecError
 from drafters.training.chain_counts import ahead, chain_counts
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses, MethodSettings
+from drafters.training.methods.teaching import piecewise, taught
 
 __all__ = ["MedusaMethod", "MedusaSettings"]
 
@@ -54,6 +55,7 @@ class MedusaMethod:
         else:
             heads, layers = start.number("medusa_num_heads"), start.number("medusa_num_layers")
             own = with_own_head(start)
+            settings.agree_with("medusa", {"layers": layers, "original_lm_head": not own})
             if heads < settings.num_tokens:
                 raise SpecError(f"medusa: num_tokens is {settings.num_tokens}, but the checkpoint has {heads} heads")
         shapes = tensor_shapes(heads, layers, target.hidden_size, target.vocab_size, own)
@@ -82,29 +84,39 @@ class MedusaMethod:
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
         """Σ decay^i · cross-entropy over all places and heads; chance plays no part."""
-        tokens, num_tokens = self._heads, self._settings.num_tokens
         tried = [ahead(batch.answers, 1) & ahead(batch.answers, 2)]
-        for head in range(1, tokens):
+        for head in range(1, self._heads):
             tried.append(tried[-1] & ahead(batch.answers, 2 + head))
         rows, places = tried[0].nonzero(as_tuple=True)  # [n] each
+        marks = torch.stack([mark[rows, places] for mark in tried], dim=1)  # [n, heads]
+
+        def at(part: slice) -> tuple[Tensor, Tensor]:
+            return self._losses_at(batch, rows[part], places[part], marks[part])
+
+        done = list(piecewise(at, len(rows), self._heads * self._target.vocab_size))
+        by_head = torch.stack([losses for losses, _ in done]).sum(dim=0)
+        drafted, accepted = chain_counts(torch.cat([right for _, right in done]), marks, self._settings.num_tokens)
+        decay = torch.tensor([self._settings.decay**head for head in range(self._heads)], device=rows.device)
+        by_place = (marks * decay).sum(dim=1)  # no matrix product, which autocast would round
+        weights = decay.new_zeros(len(batch.token_ids)).index_add_(0, rows, by_place)
+        parts = {f"head_{head}": loss for head, loss in enumerate(by_head.detach().unbind())}
+        return Losses((decay * by_head).sum(), weights, drafted, accepted, parts)
+
+    def _losses_at(self, batch: Batch, rows: Tensor, places: Tensor, marks: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of each head [heads], and whether its best token is the text's [n, heads]."""
         hidden = batch.hidden[rows, places]  # [n, hidden]
-        total, weight = batch.hidden.new_zeros((), dtype=torch.float32), 0.0
-        right = torch.zeros((len(rows), tokens), dtype=torch.bool, device=rows.device)
-        parts: dict[str, Tensor] = {}
-        aims, aim_at = self._aims(batch) if self._settings.loss == "soft" else (None, None)
-        for head in range(tokens):
-            here = tried[head][rows, places]
+        right = torch.zeros_like(marks)
+        soft = self._settings.loss == "soft"
+        aims, aim_at = self._aims(batch, rows, places, marks) if soft else (None, None)
+        made = []
+        for head, here in enumerate(marks.unbind(dim=1)):
             at = places[here] + 2 + head
             wanted = batch.token_ids[rows[here], at]
             logits = self.logits(head, hidden[here])
             right[here, head] = logits.detach().argmax(dim=-1) == wanted
             aim = wanted if aims is None or aim_at is None else aims[aim_at[rows[here], at]]
-            loss = cross_entropy(logits, aim, reduction="sum")
-            share = self._settings.decay**head
-            total, weight = total + share * loss, weight + share * len(at)
-            parts[f"head_{head}"] = loss.detach()
-        drafted, accepted = chain_counts(right, torch.stack([mark[rows, places] for mark in tried], dim=1))
-        return Losses(total, torch.tensor(weight), drafted[:num_tokens], accepted[:num_tokens], parts)
+            made.append(cross_entropy(logits, aim, reduction="sum"))
+        return torch.stack(made), right
 
     def checkpoint(self) -> Checkpoint:
         """The names of the released trainer, with vLLM's keys of the configuration beside them."""
@@ -124,13 +136,16 @@ class MedusaMethod:
         return Checkpoint(config, {name: self._weight(name).detach().cpu().clone() for name in self._names})
 
     @torch.no_grad()
-    def _aims(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The target's distributions [n, vocab] of all answer tokens, once for all heads, and which one is whose
-        [rows, length]."""
-        rows, places = batch.answers.nonzero(as_tuple=True)
+    def _aims(self, batch: Batch, rows: Tensor, places: Tensor, marks: Tensor) -> tuple[Tensor, Tensor]:
+        """The target's distributions [m, vocab] of all tokens that are predicted, once for all heads, and which one is
+        whose [rows, length]."""
+        predicted = torch.zeros_like(batch.answers)
+        for head, here in enumerate(marks.unbind(dim=1)):
+            predicted[rows[here], places[here] + 2 + head] = True
+        own, at = predicted.nonzero(as_tuple=True)
         numbers = torch.zeros_like(batch.token_ids)
-        numbers[rows, places] = torch.arange(len(rows), device=rows.device)
-        return self._target.head(batch.hidden[rows, places - 1]).float().softmax(dim=-1), numbers
+        numbers[own, at] = torch.arange(len(own), device=own.device)
+        return taught(self._target, batch.hidden[own, at - 1]).softmax(dim=-1), numbers
 
     def _weight(self, name: str) -> Tensor:
         weight: Tensor = self.module[self._names[name]]

@@ -7,6 +7,8 @@ next positions with the chain's own keys. Here training does what is served (`ch
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import torch
@@ -19,8 +21,8 @@ from drafters.specs import SpecError
 from drafters.training.frozen import FrozenTarget
 from drafters.training.lora import adapt, merged
 from drafters.training.method import Batch, Losses, MethodSettings
-from drafters.training.methods.blocks import Norm, PairBlock, draw, layer_config, load_module
-from drafters.training.methods.chains import Chains, Tally, choose_chains, teacher, unroll
+from drafters.training.methods.blocks import Norm, PairBlock, draw, layer_config, load_module, shape_settings
+from drafters.training.methods.chains import Chains, Tally, chains_of, teacher, unroll
 
 __all__ = ["MtpMethod", "MtpSettings"]
 
@@ -38,8 +40,8 @@ class MtpSettings(MethodSettings):
     labels: Literal["soft", "hard"] = "soft"
     """Learnt is the target's distribution, or the text's token alone."""
     chains_per_row: int | None = Field(default=None, ge=1)
-    """Chains learnt from in each row of a batch at most, drawn anew each time; ``None`` is all. Without
-    gradients all are taken."""
+    """Chains learnt from in each row of a batch at most, drawn anew each time; ``None`` is all that fit into memory.
+    Without gradients all are taken."""
     recursion: Literal["after_norm", "before_norm"] = "after_norm"
     intermediate_size: int | None = Field(default=None, ge=1)
     num_attention_heads: int | None = Field(default=None, ge=1)
@@ -50,6 +52,11 @@ class MtpSettings(MethodSettings):
     """Train low-rank changes of a checkpoint's weights alone; ``None`` trains all weights."""
     lora_alpha: float | None = Field(default=None, gt=0.0)
     """The change is scaled by alpha / rank; ``None`` is twice the rank."""
+
+    @property
+    def places_per_row(self) -> int | None:
+        """Chains."""
+        return self.chains_per_row
 
     @model_validator(mode="after")
     def _with_rank(self) -> MtpSettings:
@@ -109,6 +116,8 @@ class MtpMethod:
             tensors = {name: tensor for name, tensor in start.tensors.items() if name.startswith(PREFIX)}
             Mtp(Checkpoint(config, tensors), target, settings.num_tokens)  # the engine's own checks
             self._module = MtpModule(start, qk_norm=f"{LAYER}self_attn.q_norm.weight" in tensors)
+            found = shape_settings(self._module.layers[0])
+            settings.agree_with("mtp", {**found, "recursion": config.get("mtp_recursion", AFTER)})
             load_module(self._module, {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()})
             if settings.lora_rank is not None:
                 alpha = 2.0 * settings.lora_rank if settings.lora_alpha is None else settings.lora_alpha
@@ -139,9 +148,12 @@ class MtpMethod:
 
     def losses(self, batch: Batch, generator: torch.Generator) -> Losses:
         """Every step weighs ``decay`` times the one before."""
+        steps, most = max(self._steps, self._settings.num_tokens), self._settings.chains_per_row
+        chosen = chains_of(batch, steps, most, self._target.vocab_size, generator)
+        return reduce(add, (self._losses(batch, chains) for chains in chosen))
+
+    def _losses(self, batch: Batch, chains: Chains) -> Losses:
         settings = self._settings
-        most = settings.chains_per_row if torch.is_grad_enabled() else None
-        chains = choose_chains(batch, max(self._steps, settings.num_tokens), most, generator)
         tally = Tally(batch, chains, settings.num_tokens)
         soft = teacher(batch, chains, self._target) if settings.labels == "soft" else None
         probs = None if soft is None else soft.logits.softmax(-1)

@@ -18,7 +18,9 @@ from typing import Any
 
 import yaml
 
+from drafters.training.folder_lock import lock_of
 from drafters.training.reference.prompts import COUNTS, LABELS
+from drafters.training.stage import MANIFEST, StageError, read_manifest
 
 SETTINGS = Path(__file__).with_name("families.yaml")
 
@@ -87,14 +89,37 @@ def _options(options: Mapping[str, Any]) -> list[str]:
 
 
 def collect(settings: Mapping[str, Any], out: Path) -> list[str]:
-    """Copy every finished checkpoint to ``OUT/drafters``; returns the names that are there."""
+    """Copy every finished checkpoint to ``OUT/drafters``, each as a whole in place of what was there; returns the names.
+
+    Raises StageError for a checkpoint that is not what its manifest says, or that does not fit on the disk.
+    """
     names = [f"{family}-{method}" for family in settings["families"] for method in settings["methods"]]
-    there = []
-    for name in [*names, *settings["shared"]]:
-        if (out / name / "manifest.json").is_file():
-            shutil.copytree(out / name / "checkpoint", out / "drafters" / name, dirs_exist_ok=True)
-            there.append(name)
-    return there
+    finished = [name for name in [*names, *settings["shared"]] if (out / name / MANIFEST).is_file()]
+    folder = out / "drafters"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = lock_of(out.resolve())
+    lock.take(wait=True)  # two runs with --only may end at once
+    try:
+        for name in finished:
+            read_manifest(out / name, "train")
+            _replace(folder / name, out / name / "checkpoint")
+    except OSError as error:
+        raise StageError(f"{folder} cannot be written ({error}); free some space and run the command again") from error
+    finally:
+        lock.free()
+    return finished
+
+
+def _replace(folder: Path, source: Path) -> None:
+    """Make ``folder`` a copy of ``source``. A kill leaves the old one, none or the new one, and nothing in between."""
+    new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(source, new)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,7 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{work.name} ended with {code}; the same command goes on here\n")
             return code
         sys.stderr.write(f"[{index}/{len(chosen)}] {work.name}: {time.monotonic() - started:.0f} s\n")
-    sys.stderr.write(f"checkpoints in {options.out / 'drafters'}: {', '.join(collect(settings, options.out))}\n")
+    try:
+        there = collect(settings, options.out)
+    except StageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stderr.write(f"checkpoints in {options.out / 'drafters'}: {', '.join(there)}\n")
     return 0
 
 

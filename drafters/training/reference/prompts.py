@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from drafters.training.reference.office import generate
-from drafters.training.reference.sources import Document, is_held_out, load_sources, read_documents
+from drafters.training.reference.office import PARTS, generate
+from drafters.training.reference.sources import LIST, Document, SourceError, is_held_out, load_sources, read_documents
 from drafters.training.stage import write_whole
 
 SEED = 2
@@ -34,10 +34,14 @@ LABELS = {
 """Language and text type of each part, as ``drafters corpus`` is told them."""
 
 
-def write(corpus: Path, out: Path, scale: float, seed: int = SEED) -> dict[str, int]:
-    """Write both folders; returns how many documents each file has."""
+def write(corpus: Path, out: Path, scale: float, seed: int = SEED, sources: Path = LIST) -> dict[str, int]:
+    """Write both folders; returns how many documents each file has.
+
+    Raises:
+        SourceError: if a file of the list is missing or another one, or the list has no texts for a part.
+    """
     texts: dict[str, list[Document]] = {}
-    for source in load_sources():
+    for source in load_sources(sources):
         if source.use == "train" and not source.is_chat:
             own = [document for document in read_documents(corpus, source) if not is_held_out(document.id)]
             texts.setdefault(source.language, []).extend(own)
@@ -47,9 +51,11 @@ def write(corpus: Path, out: Path, scale: float, seed: int = SEED) -> dict[str, 
     for folder, parts in COUNTS.items():
         for part, count in parts.items():
             wanted = max(2, round(count * scale))
-            if part in texts:
+            if part not in PARTS:
+                if not (own := texts.get(part, [])):
+                    raise SourceError(f"{sources} has no texts of {part!r} to train on; add a source with some")
                 rng = random.Random(f"{part}/{seed}")
-                documents: Sequence[Document] = rng.sample(texts[part], min(wanted, len(texts[part])))
+                documents: Sequence[Document] = rng.sample(own, min(wanted, len(own)))
             else:
                 made = generate(part, 1.0, seed, held_out=False, code=code, passages=passages)
                 documents = [document for document, _ in zip(made, range(wanted), strict=False)]
@@ -76,8 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--corpus", type=Path, required=True, help="folder with the files of sources.yaml")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--sources", type=Path, default=LIST, help="list of the corpus's files (%(default)s)")
     options = parser.parse_args(arguments)
-    for name, count in write(options.corpus, options.out, options.scale).items():
+    try:
+        written = write(options.corpus, options.out, options.scale, sources=options.sources)
+    except SourceError as error:
+        parser.error(str(error))
+    for name, count in written.items():
         sys.stderr.write(f"{name}: {count} documents\n")
     return 0
 

@@ -1,5 +1,6 @@
 """One conversation being answered anew: prompts, system, user and tool turns stay, the target writes every assistant
-turn, and later turns see what it wrote before. Imports no torch.
+turn, and later turns see what it wrote before. Assistant turns that open a conversation, before anybody said anything,
+stay as well: nobody asked for them. Imports no torch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from drafters.training.regenerate.repetition import loops
 
 __all__ = ["Answer", "Ask", "Dialogue", "Rules", "seed_of", "spread", "templated"]
 
-Ended = Literal["all", "context", "repetition", "nothing_to_answer", "failed"]
+Ended = Literal["all", "context", "repetition", "empty", "nothing_to_answer", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Dialogue:
         self.ended: Ended | None = None
         self.failure: str | None = None
         self._text, self._rules = text, rules
+        self._opening = _opening(conversation.messages)
         self._place = 0  # the next message to be read
         self._history: list[Mapping[str, Any]] = []
         self._asked: Ask | None = None
@@ -85,7 +87,7 @@ class Dialogue:
         """Answers that the whole conversation asks for."""
         if self.conversation.text is not None:
             return 1
-        return sum(message["role"] == "assistant" for message in self.conversation.messages)
+        return [message["role"] for message in self.conversation.messages[self._opening :]].count("assistant")
 
     def ask(self) -> Ask | None:
         """The next answer to ask for; ``None`` once the conversation has ended, as ``ended`` says."""
@@ -111,17 +113,19 @@ class Dialogue:
         return self._asked
 
     def take(self, answer: Answer) -> None:
-        """Go on with what the target wrote. An empty answer fails the conversation."""
+        """Go on with what the target wrote. An answer without a word ends the conversation: the first one fails it, with a
+        later one what came before is kept."""
         asked, self._asked = self._asked, None
         assert asked is not None  # one answer for each ask
-        if not answer.text.strip() and not (answer.message or {}).get("tool_calls"):
-            self.fail(f"answer {self.answered + 1} is empty ({answer.finish} after {len(answer.token_ids)} tokens)")
+        empty = not answer.text.strip() and not (answer.message or {}).get("tool_calls")
+        if empty and not self._answers:
+            self.fail(f"answer 1 is empty ({answer.finish} after {len(answer.token_ids)} tokens)")
             return
         looping = loops(answer.text)
-        kept = self._rules.keep_repetition or not looping
+        kept = not empty and (self._rules.keep_repetition or not looping)
         self._answers.append({"tokens": len(answer.token_ids), "finish": answer.finish, "loops": looping, "kept": kept})
         if not kept:
-            self.ended = "repetition"  # what follows would be answers to a loop
+            self.ended = "empty" if empty else "repetition"  # what follows would be answers to nothing, or to a loop
             return
         self._extend(asked.prompt, answer.token_ids)
         self._history.append(self._turn(answer))
@@ -141,6 +145,7 @@ class Dialogue:
                 found.split,
                 tuple(sequence.token_ids),
                 tuple(sequence.answers),
+                self.temperature,
             )
             for number, sequence in enumerate(self._sequences, start=1)
         ]
@@ -178,8 +183,9 @@ class Dialogue:
         if self.conversation.text is not None:
             return self._text.encode(self.conversation.text, special=True)
         messages = self.conversation.messages
-        while messages[self._place]["role"] != "assistant":
-            self._history.append(messages[self._place])
+        while self._place < self._opening or messages[self._place]["role"] != "assistant":
+            if not _to_be_given(messages[self._place]):
+                self._history.append(messages[self._place])
             self._place += 1
         text = self._text.chat(templated(self._history), self.conversation.tools or None)
         self._place += 1  # past the recorded answer, which nobody sees
@@ -208,6 +214,19 @@ class Dialogue:
             self._sequences.append(last)
         last.token_ids = [*prompt, *answer]
         last.answers.append((len(prompt), len(last.token_ids)))
+
+
+def _opening(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages stand before the first one that an answer could be to."""
+    roles = [message["role"] for message in messages]
+    if "user" in roles:
+        return roles.index("user")
+    return next((place for place, role in enumerate(roles) if role != "assistant"), len(roles))
+
+
+def _to_be_given(message: Mapping[str, Any]) -> bool:
+    """Whether a message is the place of an answer and holds none."""
+    return message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls")
 
 
 def templated(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

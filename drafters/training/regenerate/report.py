@@ -59,9 +59,9 @@ class _Tally:
 def summary(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Tell what is in records of conversations.
 
-    ``ended``: ``all`` turns answered; ``repetition`` or ``context``: left at an answer that loops, or before a turn that
-    does not fit; ``nothing_to_answer``: no assistant turn. ``tokens`` are all that the target wrote, ``kept_tokens`` those
-    in the examples.
+    ``ended``: ``all`` turns answered; ``repetition``, ``empty`` or ``context``: left at an answer that loops or has no
+    word, or before a turn that does not fit; ``nothing_to_answer``: no turn that would answer another. ``tokens`` are all
+    that the target wrote, ``kept_tokens`` those in the examples.
     """
     whole = _Tally()
     groups: dict[str, dict[str, _Tally]] = {name: {} for name in GROUPS}

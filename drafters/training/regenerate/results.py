@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -19,12 +18,12 @@ SYNC_EVERY_S = 1.0
 
 
 class Results:
-    """Records of ended conversations by id, in ``partial.jsonl`` of the stage's folder."""
+    """Records of ended conversations by id, in ``partial.jsonl`` of the stage's folder, whose lock this process has."""
 
     def __init__(self, folder: Path) -> None:
         """Open, with what an earlier try left; a last line that was cut short is dropped.
 
-        Raises StageError when the file cannot be read or written, or another process writes it.
+        Raises StageError when the file cannot be read or written.
         """
         self.path = folder / PARTIAL
         self._places: dict[str, tuple[int, int]] = {}  # first byte, bytes
@@ -33,7 +32,6 @@ class Results:
         self._synced = time.monotonic()
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-            self._lock()
             self._recover()
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
@@ -79,15 +77,6 @@ class Results:
     def close(self) -> None:
         """Close the file; it stays for another try."""
         os.close(self._file)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._file)
-            raise StageError(
-                f"another process works in {self.path.parent}; wait for it, or give another folder"
-            ) from error
 
     def _recover(self) -> None:
         with self.path.open("rb") as file:

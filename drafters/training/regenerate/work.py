@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from drafters.engine.text import Text
 from drafters.training.conversations import Conversation
+from drafters.training.progress import Pace
 from drafters.training.regenerate.dialogue import Dialogue, Rules, spread
 from drafters.training.regenerate.results import Results
 from drafters.training.stage import StageError, write_whole
@@ -19,7 +19,6 @@ __all__ = ["FAILURES", "Work", "write_failures"]
 FAILURES = "failures.jsonl"
 HOPELESS = 20
 """So many failures without one success end the stage: the rest would fail as well."""
-TOLD_EVERY_S = 5.0
 
 
 class Work:
@@ -39,13 +38,13 @@ class Work:
         self._options, self._conversations, self._say = options, conversations, say
         self._settled = self._tokens = 0  # the first conversations in order that have ended, and their tokens
         self._new = self._new_answers = self._new_tokens = 0
-        self._start = self._told = time.monotonic()
+        self._pace = Pace()
         if len(results):
             say(f"{len(results):,} of {len(self.order):,} conversations were answered before; going on")
 
     def dialogues(self, text: Text, rules: Rules) -> Iterator[Dialogue]:
         """Yield the conversations that are still to be answered, in order, as long as more are wanted."""
-        self._start = self._told = time.monotonic()
+        self._pace = Pace()
         for name in self.order:
             if self.enough():
                 return
@@ -104,19 +103,16 @@ class Work:
         )
 
     def _tell(self) -> None:
-        now = time.monotonic()
-        if now - self._told < TOLD_EVERY_S:
+        if not self._pace.due():
             return
-        self._told = now
         done = len(self.results) + len(self.failures)
         share = done / len(self.order)
         if self._options.limit_tokens:
             share = max(share, min(1.0, self._tokens / self._options.limit_tokens))
-        pace = self._new / (now - self._start)
-        left = done / share * (1 - share) / pace
         self._say(
             f"{done:,} of {len(self.order):,} conversations, {self._new_answers:,} new answers, "
-            f"{self._new_tokens / (now - self._start):,.0f} tokens/s, about {left / 60:.1f} min left"
+            f"{self._pace.per_second(self._new_tokens):,.0f} tokens/s, "
+            f"{self._pace.left(self._new, done / share * (1 - share))}"
         )
 
 

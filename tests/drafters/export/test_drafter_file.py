@@ -12,6 +12,7 @@ import pytest
 from gguf import GGUFReader
 
 from drafters.checkpoint import Checkpoint
+from drafters.engine.assembly import weights_digest
 from drafters.export import About, drafter_file
 from drafters.training import export_stage
 from drafters.training.stage import StageError
@@ -66,6 +67,22 @@ def test_eagle3_names_target_ids(tmp_path: Path, target: Path) -> None:
     assert tensors["d2t"].tolist() == checkpoint.tensors["t2d"].nonzero().flatten().tolist()
     assert fields["eagle3.target_layers"] == list(checkpoint.config["eagle_aux_hidden_state_layer_ids"])
     assert tensors["blk.0.attn_q.weight"].shape[1] == 2 * fields["eagle3.target_hidden_size"]
+    assert fields["drafters.source.sha256"] == weights_digest(folder)[0]
+
+
+def test_eagle3_rotates_neighbours(tmp_path: Path, target: Path) -> None:
+    """llama.cpp rotates rows 0 and 1, 2 and 3 … of a head together, transformers 0 and n / 2, 1 and n / 2 + 1 …"""
+    folder = save_drafter("eagle3", target, tmp_path / "d")
+    drafter_file(folder, target, ABOUT).write(tmp_path / "d.gguf")
+    fields, tensors = read(tmp_path / "d.gguf")
+    checkpoint, size = Checkpoint.load(folder), fields["eagle3.attention.key_length"]
+    for name, heads in (("q", "eagle3.attention.head_count"), ("k", "eagle3.attention.head_count_kv")):
+        given = checkpoint.tensors[f"midlayer.self_attn.{name}_proj.weight"].numpy()
+        for head in range(fields[heads]):
+            rows = given[head * size : (head + 1) * size]
+            made = tensors[f"blk.0.attn_{name}.weight"][head * size : (head + 1) * size]
+            assert np.array_equal(made[0::2], rows[: size // 2])
+            assert np.array_equal(made[1::2], rows[size // 2 :])
 
 
 def test_a_draft_model_takes_the_targets_tokenizer(tmp_path: Path, target: Path) -> None:

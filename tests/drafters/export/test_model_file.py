@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType, GGUFReader
 from transformers import AutoModelForCausalLM
 
 from drafters.convert import convert
+from drafters.engine.assembly import weights_digest
 from drafters.export import About, model_file
 from drafters.training.stage import StageError
 from tests.drafters.export.folders import tiny_target
@@ -89,6 +90,7 @@ def test_what_the_file_says_of_itself(tmp_path: Path, target: Path) -> None:
     assert "<tool_response>" in fields["tokenizer.chat_template"]
     assert (fields["tokenizer.ggml.eos_token_id"], fields["tokenizer.ggml.eot_token_id"]) == (2, 0)
     assert (fields["tokenizer.ggml.pre"], fields["tokenizer.ggml.add_bos_token"]) == ("qwen2", False)
+    assert fields["drafters.source.sha256"] == weights_digest(target)[0]  # by which the builtin engine names the folder
     assert fields["tokenizer.ggml.token_type"][:4] == [3, 3, 3, 4]  # marks of turns are control, <tool_call> is text
     assert fields["tokenizer.ggml.token_type"][-3:] == [5, 5, 5]
 
@@ -112,9 +114,27 @@ def test_shorter_types_round_matrices_alone(tmp_path: Path, target: Path) -> Non
         ("config.json", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn'"),
         ("config.json", {"use_sliding_window": True}, "sliding window are not exported"),
         ("config.json", {"vocab_size": 100}, "give the tokenizer of this model"),
+        (
+            "config.json",
+            {"max_position_embeddings": None},
+            "config.json has None for 'max_position_embeddings'; allowed",
+        ),
         ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, r"not known here \(Whitespace"),
         ("tokenizer.json", {"normalizer": {"type": "Lowercase"}}, "normalizer Lowercase"),
         ("tokenizer.json", {"model": {"type": "WordPiece"}}, "allowed: byte-level BPE"),
+        (
+            "tokenizer.json",
+            {"model": {"type": "BPE", "merges": []}},
+            r"not as a tokenizer is written \(KeyError: 'vocab'\)",
+        ),
+        ("tokenizer.json", {"model": {"type": "BPE", "vocab": {"a": 0}}}, r"is written \(KeyError: 'merges'\)"),
+        ("tokenizer.json", {"added_tokens": [{"id": 0}]}, r"is written \(KeyError: 'content'\)"),
+        (
+            "tokenizer.json",
+            {"pre_tokenizer": {"pretokenizers": [{"type": "Split", "behavior": "Isolated"}, {"type": "ByteLevel"}]}},
+            r"is written \(KeyError: 'use_regex'\)",
+        ),
+        ("tokenizer.json", {"model": []}, "allowed: byte-level BPE|not as a tokenizer is written"),
         ("generation_config.json", {"eos_token_id": [0, 1, 2, 3]}, "4 end tokens; allowed: 3"),
     ],
 )
@@ -124,6 +144,21 @@ def test_what_llamacpp_would_run_otherwise_is_refused(
     """Another architecture, rotation, tokenizer or set of end tokens is named, with what is allowed."""
     with pytest.raises(StageError, match=said):
         model_file(edited(target, tmp_path / "m", name, **changes), ABOUT)
+
+
+@pytest.mark.parametrize(("order", "adds"), [(["mark", "text"], True), (["text", "mark"], False), (["text"], False)])
+def test_only_a_token_before_the_text_is_a_first_token(
+    tmp_path: Path, target: Path, order: list[str], adds: bool
+) -> None:
+    """A template that puts a token after the text, as the end of it, does not begin one."""
+    pieces = {
+        "mark": {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+        "text": {"Sequence": {"id": "A", "type_id": 0}},
+    }
+    template = {"type": "TemplateProcessing", "single": [pieces[name] for name in order]}
+    post = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}
+    folder = edited(target, tmp_path / "m", "tokenizer.json", post_processor=post)
+    assert model_file(folder, ABOUT).keys["tokenizer.ggml.add_bos_token"] is adds
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, target: Path) -> None:

@@ -40,6 +40,25 @@ def test_without_a_mix_all_examples_come_once_before_any_comes_again() -> None:
     assert sorted(sampler.draw().id for _ in range(6)) == list("abcdef")
 
 
+def test_the_mix_is_of_what_is_learnt_from() -> None:
+    """Where two places of a sequence are learnt from at most, answers of nine and of three tokens are worth the same, and
+    come as often; where all are, the long ones come a third as often. As they come means once each either way."""
+    examples = [example("a", answer=(1, 10)), example("b", language="en", answer=(7, 10))]
+    for most, wanted in ((2, {"ko": 20, "en": 20}), (None, {"ko": 10, "en": 30})):
+        sampler = Sampler(examples, {"ko": 0.5, "en": 0.5}, 1, most)
+        assert Counter(sampler.draw().language for _ in range(40)) == wanted
+        assert len(set(sampler.learnt.values())) == 1
+        as_they_come = Sampler(examples, None, 1, most)
+        assert {as_they_come.draw().id for _ in range(2)} == {"a", "b"}
+    assert sampler.drawn == {"ko": 90, "en": 90}
+
+
+def test_an_answer_of_one_token_does_not_hold_up_the_mix() -> None:
+    """Nothing can be learnt from it, yet it counts as drawn: English comes as often."""
+    sampler = Sampler([example("a", answer=(9, 10)), example("b", language="en", answer=(7, 10))], None, 1, 2)
+    assert Counter(sampler.draw().language for _ in range(30)) == {"ko": 15, "en": 15}
+
+
 def test_the_order_depends_on_the_seed_and_goes_on_from_a_state() -> None:
     """One seed, one order; a sampler set to another's state draws what that draws next."""
     examples = [example(str(number)) for number in range(7)]

@@ -223,6 +223,65 @@ def test_copies_of_held_out_texts_leave_training(tmp_path: Path) -> None:
     assert len(sources) == len({one.source for one in written(tmp_path / "out")}) == 20
 
 
+def test_held_out_page_of_a_longer_document_leaves_training(tmp_path: Path) -> None:
+    """Pages stand alone and again in one long document: of those held out, the pieces of the long one are left out."""
+    folder = folder_of(tmp_path, 12)
+    (folder / "pages.txt").write_text("\n\n".join(document(number) for number in range(12)), "utf-8")
+    build(tmp_path / "out", "--documents", folder, "--held-out", "0.3", "--max-characters", "400", "--mask", "none")
+    made = written(tmp_path / "out")
+    held = "\n".join(one.text or one.messages[0]["content"] for one in made if one.split == "heldout")
+    trained = "\n".join(one.text or one.messages[0]["content"] for one in made if one.split == "train")
+    pages = [document(number).splitlines()[2:11] for number in range(12)]
+    of_held = [page for page in pages if sum(line in held for line in page) >= 5]
+    assert 2 <= len(of_held) <= 8
+    assert not [page for page in of_held if sum(line in trained for line in page) > 2]  # no more than an edge
+    report = load(tmp_path / "out" / "report.json")
+    assert report["pieces of heldout, removed from documents of train"] > 0
+
+
+def test_one_conversation_under_two_sessions_is_kept_once(tmp_path: Path) -> None:
+    """The beginning of a conversation that was logged under another name is no text of its own."""
+    turns = [
+        {"role": role, "content": f"{number}번째 말입니다."} for number, role in enumerate(("user", "assistant") * 3)
+    ]
+    lines = [{"messages": turns[: 2 * length], "session_id": length} for length in (1, 2, 3)]
+    for number, line in enumerate(lines):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(line), "utf-8")
+    build(tmp_path / "out", "--conversations", tmp_path, "--held-out", "0")
+    assert [len(one.messages) for one in written(tmp_path / "out")] == [6]
+
+
+def test_ids_do_not_tell_of_what_was_masked(tmp_path: Path) -> None:
+    """Another key gives other ids throughout, for they follow from names and texts only together with the key."""
+    folder, log = personal_corpus(tmp_path)
+    for name in "ab":
+        given = (
+            "--documents",
+            folder,
+            "--conversations",
+            log,
+            "--mask",
+            "label",
+            "--key-file",
+            tmp_path / f"key {name}",
+        )
+        build(tmp_path / name, *given)
+    a, b = (written(tmp_path / name) for name in "ab")
+    assert [one.messages or one.text for one in a] == [one.messages or one.text for one in b]
+    assert not {one.id.partition("-")[0] for one in a} & {one.id.partition("-")[0] for one in b}
+
+
+def test_counts_of_kinds_are_those_of_the_files(tmp_path: Path) -> None:
+    """What was replaced is counted once: in the texts, and not again for each showing of a file's name."""
+    folder, log = personal_corpus(tmp_path)
+    build(tmp_path / "out", "--documents", folder, "--conversations", log)
+    masking = load(tmp_path / "out" / "masking.json")
+    files = list(masking["files"].values())
+    assert masking["kinds"] == {kind: sum(one.get(kind, 0) for one in files) for kind in masking["kinds"]}
+    assert masking["kinds"]["rrn"] == 1
+    assert set(masking["finds_left_as_they_are"]) == {"ordinary words", "two syllables without a title"}
+
+
 def test_same_key_and_seed_give_the_same_corpus(tmp_path: Path) -> None:
     """Two runs agree byte for byte; another seed splits differently."""
     folder, log = personal_corpus(tmp_path)
@@ -272,6 +331,20 @@ def test_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(StageError, match="No space left on device; free some space"):
         build(tmp_path / "out", "--documents", folder_of(tmp_path, 5))
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_unreadable_input_is_not_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An input that cannot be read is named as such, at whatever pass."""
+    folder = folder_of(tmp_path, 5)
+
+    def refused(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder / "03.txt"))
+
+    for number, name in enumerate(("begin", "learn", "collect")):
+        with monkeypatch.context() as patch:
+            patch.setattr(corpus_stage, name, refused)
+            with pytest.raises(StageError, match=r"03\.txt cannot be read: Permission denied"):
+                build(tmp_path / f"out{number}", "--documents", folder)
 
 
 def test_limit_and_left_out_are_reported(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from drafters.engine.text import Text
 from drafters.training.conversations import Conversation
 from drafters.training.regenerate.dialogue import Answer, Ask, Dialogue, Rules, seed_of, spread
 from drafters.training.regenerate.repetition import loops
+from drafters.training.regenerate.report import summary
 from harness.analysis.outputs import is_repetitive
 from tests.drafters.engine.serving import TEMPLATE, fast, tokenizer
 from tests.drafters.training.regenerating import END, TOOLS, talk
@@ -135,6 +136,60 @@ def test_an_answer_that_loops_ends_the_conversation_and_is_not_learnt(text: Text
     kept = Dialogue(talk("a", "one", "two", "three"), text, Rules(20, 400, keep_repetition=True), 0.0)
     play(text, kept, says(text, "NEW"), says(text, loop), says(text, "END"))
     assert [len(example.answers) for example in kept.examples()] == [3]
+
+
+def test_a_later_answer_without_a_word_ends_the_conversation_and_the_earlier_ones_stay(text: Text) -> None:
+    """Of three turns the second is empty: the first is learnt, the third not asked, and the report counts two answers."""
+    dialogue = Dialogue(talk("a", "one", "two", "three"), text, RULES, 0.5)
+    play(text, dialogue, says(text, "NEW"), Answer((END,), "", "stop"))
+    assert (dialogue.ended, dialogue.failure) == ("empty", None)
+    (example,) = dialogue.examples()
+    assert [example.token_ids[start:end] for start, end in example.answers] == [(*text.encode("NEW"), END)]
+    assert [answer["kept"] for answer in dialogue.record()["answers"]] == [True, False]
+    report = summary([dialogue.record()])
+    assert (report["ended"], report["kept_answers"], report["turns_not_asked"]) == ({"empty": 1}, 1, 1)
+
+
+@pytest.mark.parametrize("system", [False, True])
+def test_an_opening_turn_of_the_assistant_stays_and_is_not_answered(text: Text, system: bool) -> None:
+    """A greeting before the first user turn, with or without a system prompt: one answer is asked for, after both."""
+    messages = (
+        *([{"role": "system", "content": "RULE"}] if system else []),
+        {"role": "assistant", "content": "GREETING"},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "RECORDED"},
+    )
+    dialogue = Dialogue(Conversation("a", "hand", "en", "chat", "train", messages), text, RULES, 0.0)
+    (prompt,) = play(text, dialogue, says(text, "NEW"))
+    words = ["RULE", "GREETING", "one", "RECORDED"]
+    assert [word for word in words if word in prompt] == words[not system : 3]
+    assert (dialogue.ended, dialogue.turns) == ("all", 1)
+    (example,) = dialogue.examples()
+    assert [example.token_ids[start:end] for start, end in example.answers] == [(*text.encode("NEW"), END)]
+
+
+def test_an_opening_turn_that_holds_nothing_is_left_out(text: Text) -> None:
+    """A place for an answer to nobody."""
+    messages = ({"role": "assistant"}, {"role": "user", "content": "one"}, {"role": "assistant"})
+    dialogue = Dialogue(Conversation("a", "hand", "en", "chat", "train", messages), text, RULES, 0.0)
+    (prompt,) = play(text, dialogue, says(text, "NEW"))
+    assert prompt.count("assistant") == 1
+
+
+def test_an_assistant_alone_has_nothing_to_answer(text: Text) -> None:
+    """Nobody said anything, so it is no failure; a system prompt alone can be answered, as before."""
+    alone = ({"role": "assistant", "content": "RECORDED"},)
+    dialogue = Dialogue(Conversation("a", "hand", "en", "chat", "train", alone), text, RULES, 0.0)
+    assert (dialogue.ask(), dialogue.ended) == (None, "nothing_to_answer")
+    told = ({"role": "system", "content": "RULE"}, *alone)
+    asked(Dialogue(Conversation("b", "hand", "en", "chat", "train", told), text, RULES, 0.0))
+
+
+def test_an_example_tells_the_temperature_of_its_answers(text: Text) -> None:
+    """So that held-out figures can be told apart by it."""
+    dialogue = Dialogue(talk("a", "one"), text, RULES, 0.5)
+    play(text, dialogue, says(text, "NEW"))
+    assert [example.temperature for example in dialogue.examples()] == [0.5]
 
 
 def test_what_does_not_fit_the_context_is_not_asked(text: Text) -> None:

@@ -14,6 +14,7 @@ from drafters.checkpoint import Checkpoint
 from drafters.training import train_stage
 from drafters.training.distributed import World
 from drafters.training.stage import read_manifest
+from tests.drafters.training.launch_training import CHANCE
 from tests.drafters.training.tiny import write_examples, write_tiny_target
 
 # float32 sums of gradients in another order differ in the seventh digit; ten steps of AdamW, whose first step is the
@@ -47,7 +48,8 @@ def differences(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> fl
 
 def test_two_processes_draw_the_loss_curve_of_one(tmp_path: Path) -> None:
     """Every step and evaluation within the tolerance, and so the weights; with the data unshared or the gradients
-    unsummed the same comparison fails."""
+    unsummed the same comparison fails. So it is for a drafter that draws places by chance, and that fails where a part's
+    chance is not that of its place. What fails in the first process alone ends both."""
     target = write_tiny_target(tmp_path / "target")
     examples = write_examples(tmp_path / "examples", target)
     shared = ["--method", "medusa", "--target", str(target), "--examples", str(examples), "--tokens", "600"]
@@ -55,7 +57,9 @@ def test_two_processes_draw_the_loss_curve_of_one(tmp_path: Path) -> None:
     shared += ["--log-seconds", "0", "--set", "num_tokens=2", "--export-dtype", "float32"]
     parser = argparse.ArgumentParser()
     train_stage.add_arguments(parser)
-    assert train_stage.run(parser.parse_args([*shared, "--out", str(tmp_path / "alone")]), lambda line: None) == 0
+    for name, more in (("alone", ()), ("by chance", CHANCE)):
+        options = parser.parse_args([*shared, *more, "--out", str(tmp_path / name)])
+        assert train_stage.run(options, lambda line: None) == 0
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     made = subprocess.run(
         [*starter, "-m", "tests.drafters.training.launch_training", str(tmp_path), *shared],
@@ -73,6 +77,11 @@ def test_two_processes_draw_the_loss_curve_of_one(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "none", "train").counts["processes"] == 2
     for breakage in ("unshared", "unsummed"):
         assert differences(alone, log_of(tmp_path / breakage)) > 10 * TOLERANCE
+    by_chance = log_of(tmp_path / "by chance")
+    assert differences(by_chance, log_of(tmp_path / "dflash")) < TOLERANCE
+    assert differences(by_chance, log_of(tmp_path / "unplaced")) > 10 * TOLERANCE
+    said = [(tmp_path / f"failed.{rank}").read_text("utf-8") for rank in range(2)]
+    assert said == ["OSError: no room", "StageError: the first process failed: OSError: no room"]
 
 
 def test_parts_are_shared_without_overlap() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 import yaml
 
 from drafters.specs import SpecError
-from drafters.training import evaluate_stage
+from drafters.training import evaluate_input, evaluate_stage
 from drafters.training.stage import StageError, read_manifest
 from harness.tasks import write_tasks
 from tests.drafters.engine.serving import random_folder
@@ -155,66 +154,90 @@ def test_a_target_that_is_none_is_refused(tmp_path: Path) -> None:
         evaluate(words(tmp_path, workload(tmp_path), tmp_path / "out"))
 
 
-def table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as the harness writes its CSV files, unknown as an empty field."""
-    with path.open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+@pytest.mark.parametrize("config", ["[]", "3", "{"])
+def test_a_config_that_is_no_object_is_refused(tmp_path: Path, config: str) -> None:
+    """A list, a number and half a file are no configuration of a model."""
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(StageError, match="is no Hugging Face folder"):
+        evaluate(words(tmp_path, workload(tmp_path), tmp_path / "out"))
 
 
-def test_headline_figures_are_those_of_the_files(tmp_path: Path) -> None:
-    """Acceptance by language over all workloads, speed-up of the steady window, 39 of 40 outputs, a break-even with its interval."""
-    figure = {
-        "acceptance_length": 2.5,
-        "acceptance_length_low": 2.25,
-        "acceptance_length_high": 2.75,
-        "tokens_per_pass": 2,
-    }
-    place = {"arm": "a", "genre": "(all)", "concurrency": "(all)", "n_tasks": 6, "n_steps": 12, **figure}
-    table(
-        tmp_path / "drafters.csv",
-        [
-            {"workload": "(all)", "language": "ko", **place},
-            {"workload": "w", "language": "(all)", **place, "acceptance_length_low": ""},
-            {"workload": "(all)", "language": "ko", **place, "genre": "mail", "acceptance_length": 9},
-            {"workload": "(all)", "language": "ko", **place, "concurrency": "1", "acceptance_length": 9},
-        ],
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"engine": "builtin"}, "engine is 'builtin'; give a mapping"),
+        ({"replay": ["a"]}, r"replay is \['a'\]; give a mapping"),
+        ({"replay": False}, "replay is False; give a mapping"),
+        ({"engine": {"context_tokens": "4k"}}, "engine.context_tokens is '4k'; give a whole number"),
+        ({"engine": {"context_tokens": None}}, "engine.context_tokens is None; give a whole number"),
+        ({"tasks": [{"file": 3}]}, "tasks has .*give a file"),
+        ({"tasks": []}, "tasks is .*give a file"),
+    ],
+)
+def test_a_key_of_another_kind_is_refused(target: Path, tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    """The file, the key, what it is and what it may be."""
+    with pytest.raises(StageError, match=rf"w\.yaml: {message}"):
+        evaluate(words(target, workload(tmp_path, **keys), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_workload_files_of_one_name_are_refused_before_anything_is_written(target: Path, tmp_path: Path) -> None:
+    """They would be written side by side; the corrected command may use the folder, since nothing is in it."""
+    files = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        files.append(workload(tmp_path / name))
+    with pytest.raises(StageError, match=r"two workload files are called w\.yaml"):
+        evaluate([*words(target, files[0], tmp_path / "out"), "--workload", str(files[1])])
+    assert not (tmp_path / "out").exists()
+
+
+def test_task_files_of_one_name_keep_a_hash_each(tmp_path: Path) -> None:
+    """Two workloads in two folders, each with its tasks.jsonl: both decide the outcome."""
+    contents = {tmp_path / f"{n}.yaml": {"tasks": [{"file": str(tmp_path / n / "tasks.jsonl")}]} for n in ("a", "b")}
+    found = evaluate_input.input_files(tmp_path, contents, [])
+    assert {path.parent.name for path in found.values() if path.name == "tasks.jsonl"} == {"a", "b"}
+    assert len(found) == 5
+
+
+@pytest.fixture
+def shipped(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder laid out as the models that come with the package."""
+    place = tmp_path / "shipped"
+    place.mkdir()
+    for name in ("ref-koen", "public-draft"):
+        (place / name).symlink_to(target, target_is_directory=True)
+    (place / "ngram").mkdir()
+    (place / "ngram" / "corpus.txt").write_text("1 2 3\n", encoding="utf-8")
+    monkeypatch.setenv("SPEC_HARNESS_REFERENCE", str(place))
+    return place
+
+
+def test_shipped_models_are_given_by_name(shipped: Path, tmp_path: Path) -> None:
+    """The target keeps its name, so that the run tells which it was; drafters become the paths where they are."""
+    folder = evaluate_input.target_folder(Path("ref-koen"))
+    assert folder == shipped / "ref-koen"
+    arms = evaluate_input.read_arms(["a=draft_model,model=ref:public-draft", "b=ngram,corpus=ref:ngram"])
+    assert arms[0]["options"]["model"] == str(shipped / "public-draft")
+    assert arms[1]["options"]["corpus"] == str(shipped / "ngram" / "corpus.txt")
+    file = workload(tmp_path)
+    parser = argparse.ArgumentParser()
+    evaluate_stage.add_arguments(parser)
+    options = parser.parse_args(words(Path("ref-koen"), file, tmp_path / "out"))
+    assert evaluate_input.read_workloads([file], options, folder, arms)[file]["engine"]["model"] == "ref-koen"
+
+
+def test_a_shipped_name_that_is_not_there_is_refused(shipped: Path, tmp_path: Path) -> None:
+    """With what there is; a missing target says so too."""
+    asked = words(
+        Path("ref-koen"), workload(tmp_path), tmp_path / "out", "--drafter", "x=draft_model,model=ref:publik-draft"
     )
-    speed_up = {
-        "workload": "w",
-        "arm": "a",
-        "concurrency": 4,
-        "speed_up": 1.5,
-        "speed_up_low": 1.25,
-        "speed_up_high": "",
-    }
-    table(tmp_path / "speed_up.csv", [speed_up | {"window": window} for window in ("steady", "whole")])
-    table(tmp_path / "lossless.csv", [{"arm": "a", "n_steps": 20, "n_identical": n} for n in (20, 19)])
-    verdict = {"break_even": 8, "break_even_low": 4, "break_even_high": ""}
-    table(
-        tmp_path / "verdicts.csv", [{"workload": "w", "arm": "a", "side": "crossed", "certainty": "limited", **verdict}]
-    )
-    finding = {"code": "counters_mismatch", "workload": "w", "arm": "a", "values": "{}"}
-    table(tmp_path / "findings.csv", [finding | {"severity": severity} for severity in ("invalid", "note")])
-
-    report = evaluate_stage.figures(tmp_path, ["a"])
-
-    arm = report["arms"]["a"]
-    told = {"value": 2.5, "low": 2.25, "high": 2.75, "n_tasks": 6, "n_steps": 12, "tokens_per_pass": 2}
-    assert arm["acceptance_length"] == {"ko": told}
-    assert arm["acceptance_length_by_workload"] == {"w": told | {"low": None}}
-    assert arm["speed_up"] == [{"workload": "w", "concurrency": 4, "value": 1.5, "low": 1.25, "high": None}]
-    assert arm["identical_outputs"] == {"n_steps": 40, "n_identical": 39, "share": 0.975}
-    assert arm["break_even"][0] == {
-        "workload": "w",
-        "side": "crossed",
-        "certainty": "limited",
-        "value": 8,
-        "low": 4,
-        "high": None,
-    }
-    assert report["invalid"] == [finding]
+    with pytest.raises(StageError, match="did you mean ref:public-draft"):
+        evaluate(asked)
+    (shipped / "ref-koen").unlink()
+    with pytest.raises(StageError, match="--target ref-koen: ref-koen is not in this installation"):
+        evaluate(words(Path("ref-koen"), workload(tmp_path), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_loads_no_torch() -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from drafters.training.conversations import Conversation
-from drafters.training.regenerate.results import Results
 from drafters.training.stage import StageError, begin, read_manifest
 from tests.drafters.engine.serving import fast, random_folder, song_folder, tokenizer
 from tests.drafters.training.regenerating import (
@@ -154,7 +153,10 @@ def test_answers_do_not_depend_on_who_is_answered_beside(
 
 
 def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, many: Path, babble: Path, unbroken: Path) -> None:
-    """SIGKILL after some conversations, and a last line cut short; what was finished is not answered again."""
+    """SIGKILL after some conversations, and a last line cut short; what was finished is not answered again.
+
+    As long as it is not killed, a second run is refused, though nothing moves.
+    """
     out = tmp_path / "out"
     arguments = ["--corpus", many, "--target", babble, "--out", out, *SAMPLED, "--concurrency", 2]
     command = [sys.executable, "-m", "tests.drafters.training.regenerating", *map(str, arguments)]
@@ -165,6 +167,9 @@ def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, many: Path, babbl
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
+    process.send_signal(signal.SIGSTOP)
+    with pytest.raises(StageError, match="another process works in"):
+        regenerate(*arguments)
     process.send_signal(signal.SIGKILL)
     process.wait()
     with pytest.raises(StageError, match="not finished"):
@@ -177,16 +182,6 @@ def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, many: Path, babbl
     assert said[0] == f"{len(whole)} of 40 conversations were answered before; going on"
     assert (out / "examples.jsonl").read_bytes() == (unbroken / "examples.jsonl").read_bytes()
     assert (out / "report.json").read_bytes() == (unbroken / "report.json").read_bytes()
-
-
-def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
-    """The second is refused while the first is at work, and takes over what it left."""
-    first = Results(tmp_path)
-    first.append({"id": "a", "answers": []})
-    with pytest.raises(StageError, match="another process works in"):
-        Results(tmp_path)
-    first.close()
-    assert "a" in Results(tmp_path)
 
 
 def test_a_full_disk_is_said_and_nothing_is_taken_for_whole(
@@ -212,7 +207,7 @@ def test_a_disk_that_fills_up_at_the_very_end_leaves_no_half_file(
     begin_with = out / "partial.jsonl"
     with quota((unbroken / "examples.jsonl").stat().st_size - 1), pytest.raises(StageError):
         regenerate(*arguments)
-    assert [path.name for path in sorted(out.iterdir())] == ["partial.jsonl", "request.json"]
+    assert [path.name for path in sorted(out.iterdir())] == [".lock", "partial.jsonl", "request.json"]
     assert begin_with.stat().st_size > 0
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -194,6 +194,15 @@ def test_it_goes_on_from_a_published_checkpoint(whole: Path, target: Path, examp
     assert before == read_manifest(whole, "train").counts["held_out_after"]
 
 
+def test_a_checkpoint_of_a_finished_training_is_removed(target: Path, examples: Path, tmp_path: Path) -> None:
+    """Killed between the manifest and the removal of state.pt, the same command removes it."""
+    options = train_options(target, examples, tmp_path / "out", "--tokens", "60")
+    assert train_stage.run(options, Saying()) == 0
+    (tmp_path / "out" / "state.pt").write_bytes(b"left")
+    assert train_stage.run(options, Saying()) == 0
+    assert not (tmp_path / "out" / "state.pt").exists()
+
+
 def test_a_draft_model_is_written_with_the_targets_tokenizer(target: Path, examples: Path, tmp_path: Path) -> None:
     """A folder that the spec loads as it is."""
     sizes = [f"--set={key}" for key in ("hidden_size=16", "layers=1", "intermediate_size=16", "heads=1", "kv_heads=1")]
@@ -226,9 +235,38 @@ def test_a_draft_vocabulary_is_counted_in_the_shares_of_the_mix() -> None:
     english = Example("e", "en", "office", "train", (1, *(7,) * 5), ((1, 6),))
     settings = method_settings("eagle3", ["draft_vocab_size=1"], 1)
     for mix, wanted in ((None, (5,)), ({"en": 0.9, "ko": 0.1}, (7,)), ({"ko": 1.0}, (5,))):
-        assert completed(settings, [korean, english], mix, 8).model_dump()["draft_vocabulary"] == wanted
+        say = Saying()
+        made = completed(settings, [korean, english], mix, 8, None, say)
+        assert made.model_dump()["draft_vocabulary"] == wanted
+        assert "of the answers' tokens are outside the draft vocabulary of 1" in say.lines[0]
     plain = method_settings("medusa", [], 1)
-    assert completed(plain, [korean], None, 8) is plain
+    assert completed(plain, [korean], None, 8, None, say) is plain
+
+
+def test_a_drafter_of_other_texts_gets_the_tokens_of_these(target: Path, tmp_path: Path) -> None:
+    """Trained on tokens 0 to 15 with a vocabulary of sixteen, it goes on with answers of 40 to 55: these are then what
+    it drafts; what the manifest holds of the settings is what was given."""
+
+    def counting(first: int) -> list[Example]:
+        ids = tuple(range(first, first + 16))
+        sides: tuple[Literal["train", "heldout"], ...] = ("train", "train", "heldout")
+        return [Example(f"e{n}", "ko", "chat", side, ids, ((2, 16),)) for n, side in enumerate(sides)]
+
+    before = write_examples(tmp_path / "before", target, counting(0))
+    after = write_examples(tmp_path / "after", target, counting(40))
+    fresh = ("--set", "draft_vocab_size=16", "--set", "num_tokens=2", "--tokens", "60")
+    options = train_options(target, before, tmp_path / "first", *fresh, method="eagle3")
+    assert train_stage.run(options, Saying()) == 0
+    start = ("--start", str(tmp_path / "first" / "checkpoint"), "--set", "num_tokens=2", "--tokens", "60")
+    say = Saying()
+    assert train_stage.run(train_options(target, after, tmp_path / "second", *start, method="eagle3"), say) == 0
+    assert any(
+        "100.00% of the answers' tokens are outside the checkpoint's draft vocabulary" in one for one in say.lines
+    )
+    known = weights(tmp_path / "second")["t2d"].nonzero().flatten().tolist()
+    assert set(range(42, 56)) <= set(known)
+    assert len(known) == 16
+    assert read_manifest(tmp_path / "second", "train").settings["set"] == {"num_tokens": 2, "seed": 1}
 
 
 def test_bad_options_are_named(target: Path, examples: Path, tmp_path: Path) -> None:

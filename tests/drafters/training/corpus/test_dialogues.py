@@ -83,6 +83,21 @@ def test_states_of_one_conversation_are_one_unit(tmp_path: Path) -> None:
     assert three.unit == four.unit != one.unit
 
 
+def test_a_conversation_over_two_files_is_one_unit(tmp_path: Path) -> None:
+    """A log is cut by days; its sessions, and what opens alike, are not divided by it."""
+    for day, session in (("1", 7), ("2", 7)):
+        lines = [
+            {"session_id": session, "messages": [USER]},
+            {"messages": [USER]},
+            {"text": f"본문 {day}", "session_id": 8},
+        ]
+        lines.append({"text": f"다른 본문 {day}", "id": 1})
+        (tmp_path / f"day{day}.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    units = [one.unit for one in read_dialogues(Given(tmp_path)) if isinstance(one, Source)]
+    assert units[:3] == units[4:7]
+    assert units[3] != units[7]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

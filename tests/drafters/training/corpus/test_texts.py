@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from drafters.training.corpus.duplicates import THRESHOLD, Duplicates, signature, similarity
+from drafters.training.corpus.duplicates import THRESHOLD, Duplicates, HeldOut, signature, similarity, sketch
 from drafters.training.corpus.languages import genre_of, language_of, text_type_of
 from drafters.training.corpus.pieces import beginning, cut, request_for, requests
 from drafters.training.corpus.splitting import split
@@ -129,6 +129,24 @@ def test_forms_with_one_frame_and_other_contents_are_none() -> None:
     seen = Duplicates()
     seen.add(signature(one))
     assert seen.find(signature(other)) is None
+
+
+def test_page_within_a_longer_text_is_found() -> None:
+    """A held-out page that straddles two pieces of a longer text takes both; a held-out text takes a page out of it."""
+    pages = [" ".join(f"{place}.{number * place % 997}항" for number in range(200, 300)) for place in range(1, 8)]
+    half = len(pages[1]) // 2
+    longer = [pages[0] + pages[1][:half], pages[1][half:] + pages[2], pages[3]]
+    assert similarity(signature("".join(longer)), signature(pages[1])) < THRESHOLD
+    assert HeldOut([sketch(pages[1])]).repeated([sketch(piece) for piece in longer]) == {0, 1}
+    assert HeldOut([sketch("".join(longer))]).repeated([sketch(pages[3]), sketch(pages[4])]) == {0}
+    assert HeldOut([]).repeated([sketch(pages[0])]) == frozenset()
+
+
+def test_phrases_of_the_house_repeat_nothing() -> None:
+    """What stands in hundreds of held-out texts is a letterhead; a text with it and words of its own is none of them."""
+    head = " ".join(f"문구{number * 37 % 991}" for number in range(80))
+    held = HeldOut([sketch(head + f" 본문 {number * number}번 " * 3) for number in range(100)])
+    assert held.repeated([sketch(head + " 전혀 다른 내용이며 앞의 것과 상관없이 새로 쓴 긴 글이다")]) == frozenset()
 
 
 def test_similarity_of_known_texts() -> None:

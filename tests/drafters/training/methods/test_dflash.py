@@ -23,13 +23,13 @@ from drafters.engine.sequence import Request
 from drafters.specs import DFlash2Spec, DFlashSpec, SpecError
 from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses
+from drafters.training.methods.anchors import all_anchors, draw_anchors
 from drafters.training.methods.dflash import (
     Blocks,
     DFlashMethod,
     DFlashSettings,
     config_for,
     counted,
-    draw_anchors,
     unary_loss,
     unused_token,
 )
@@ -77,6 +77,33 @@ def test_anchors_are_drawn_by_the_generator_alone() -> None:
     assert drawn[0] == drawn[80] != drawn[1]
     assert all(a < b < c for a, b, c in drawn)
     assert {place for three in drawn for place in three} == set(range(10, 40))
+
+
+def test_all_anchors_come_in_order_so_many_of_a_row_at_once() -> None:
+    """Places 2, 3 and 4 of one row and 1 of another, two at a time; a batch without one still gives one pass."""
+    parts = list(all_anchors(tiny_batch([(2, 6), (1, 3)], 8), 2))
+    assert [(part.positions.tolist(), part.there.tolist()) for part in parts] == [
+        ([[2, 3], [1, 0]], [[True, True], [True, False]]),
+        ([[4], [0]], [[True], [False]]),
+    ]
+    (nothing,) = all_anchors(tiny_batch([(3, 4)], 8), 2)
+    assert nothing.there.tolist() == [[False]]
+
+
+@pytest.mark.parametrize("given", [config(), config2()], ids=["dflash", "dflash2"])
+def test_without_gradients_every_place_counts_once(given: DFlashConfig | DFlash2Config) -> None:
+    """Three anchors of each row at once give the sums of all 36 together, whatever the generator says."""
+    few, all_of_them = trained(given, anchors=3), trained(given, anchors=99)
+    batch = text_batch(few.feature_layers)
+    assert few.losses(batch, chance()).drafted[0] == 9.0
+    with torch.no_grad():
+        some, whole = few.losses(batch, chance(1)), all_of_them.losses(batch, chance(2))
+    assert some.drafted.tolist() == whole.drafted.tolist()
+    assert some.drafted[0] == 36.0
+    assert some.accepted.tolist() == whole.accepted.tolist()
+    torch.testing.assert_close(some.total, whole.total)
+    torch.testing.assert_close(some.weights, whole.weights)
+    torch.testing.assert_close(dict(some.parts), dict(whole.parts))
 
 
 def test_a_block_is_scored_up_to_the_end_of_its_answer() -> None:
@@ -296,12 +323,23 @@ def test_a_start_of_another_target_or_method_is_refused() -> None:
 
 
 def test_all_that_a_block_drafts_is_scored_unless_told_otherwise() -> None:
-    """Also from words of a command line; more than the block has is refused."""
+    """Also from words of a command line; more than the block has is refused, be it given, the default, or a
+    checkpoint's."""
     assert DFlashSettings.model_validate({"block_size": "4"}).num_tokens == 3
     assert DFlashSettings(block_size=16).num_tokens == 15
     assert DFlash2Settings(block_size=4, num_tokens=2).num_tokens == 2
-    with pytest.raises(ValidationError, match="a block of 8 drafts at most 7"):
-        DFlashSettings(num_tokens=8)
+    with pytest.raises(ValidationError, match="a block of 6 drafts at most 5"):
+        DFlashSettings(num_tokens=6, block_size=6)
+    with pytest.raises(SpecError, match="a block of 8 drafts at most 7"):
+        DFlashMethod(frozen(), DFlashSettings(num_tokens=8))
+    small = DFlashMethod(frozen(), DFlashSettings(block_size=4)).checkpoint()
+    with pytest.raises(SpecError, match="a block of 4 drafts at most 3"):
+        DFlashMethod(frozen(), DFlashSettings(num_tokens=7), small)
+    large = DFlashMethod(frozen(), DFlashSettings(block_size=12)).checkpoint()
+    for settings, start, scored_tokens in ((DFlashSettings(), small, 3), (DFlashSettings(num_tokens=11), large, 11)):
+        method = DFlashMethod(frozen(), settings, start)
+        method.module.double()
+        assert len(method.losses(text_batch(method.feature_layers), chance()).drafted) == scored_tokens
     with pytest.raises(ValidationError, match="block_size"):
         DFlashSettings.model_validate({"block_size": "many"})
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from drafters.training.method import Batch, Losses
-from drafters.training.methods.dflash import Anchors, Blocks, DFlashMethod, DFlashSettings, draft_blocks, draw_anchors
+from drafters.training.methods.anchors import Anchors, draw_anchors
+from drafters.training.methods.dflash import Blocks, DFlashMethod, DFlashSettings, draft_blocks
 from drafters.training.methods.dflash2 import DFlash2Method, DFlash2Settings, candidates_of
 from tests.drafters.training.methods.block_batches import (
     config2,
@@ -66,7 +67,7 @@ def selector_gradients(method: DFlash2Method, batch: Batch) -> tuple[Losses, lis
 @pytest.fixture
 def first_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafting starts from place 6 of the first row alone."""
-    monkeypatch.setattr("drafters.training.methods.dflash2.draw_anchors", lambda batch, most, generator: ONE)
+    monkeypatch.setattr("drafters.training.methods.anchors.draw_anchors", lambda batch, most, generator: ONE)
 
 
 @pytest.mark.usefixtures("first_anchor")

@@ -10,7 +10,8 @@ from torch import nn
 
 from drafters.dflash2 import DFlash2Config
 from drafters.dflash_config import DFlashConfig
-from drafters.training.methods.dflash import Anchors, DFlashMethod, draft_blocks
+from drafters.training.methods.anchors import Anchors
+from drafters.training.methods.dflash import DFlashMethod, draft_blocks
 from drafters.training.methods.dflash2 import DFlash2Method, DFlash2Network
 from drafters.training.methods.dflash_module import DFlashNetwork, filled, sight
 from tests.drafters.record_dflash import ANCHOR, BLOCK, CASES

@@ -14,7 +14,8 @@ from drafters.eagle3 import Eagle3, untrained
 from drafters.specs import Eagle3Spec, SpecError
 from drafters.training.methods import method_class
 from drafters.training.methods.chains import choose_chains
-from drafters.training.methods.eagle3 import Eagle3Method, Eagle3Settings, choose_vocabulary
+from drafters.training.methods.draft_vocabulary import choose_vocabulary
+from drafters.training.methods.eagle3 import Eagle3Method, Eagle3Settings
 from tests.drafters.models import VOCAB, lean, prompt
 from tests.drafters.training.methods.chaining import (
     CLOSE,
@@ -125,20 +126,6 @@ def test_every_step_weighs_four_fifths_of_the_one_before() -> None:
     """Places 5, 4 and 3 with all tokens known."""
     batch = batch_of(frozen(), [(texts()[0][0][:12], [(6, 12)])], (1, 1, 1))
     assert float(double(num_tokens=3).losses(batch, CHANCE).weight) == pytest.approx(5 + 0.8 * 4 + 0.64 * 3)
-
-
-def test_the_most_frequent_tokens_make_the_vocabulary() -> None:
-    """Ids 1 and 3 occur most; of the two that occur once the lower one is taken."""
-    counts = torch.tensor([1, 5, 0, 7, 1])
-    assert choose_vocabulary(counts, 2) == (1, 3)
-    assert choose_vocabulary(counts, 3) == (0, 1, 3)
-    with pytest.raises(SpecError, match="'draft_vocab_size' is 6; allowed: 1 to 5"):
-        choose_vocabulary(counts, 6)
-    settings = Eagle3Settings(draft_vocab_size=3)
-    assert settings.needs_counts
-    assert settings.counted(counts).draft_vocabulary == (0, 1, 3)
-    assert not settings.counted(counts).needs_counts
-    assert not Eagle3Settings().needs_counts
 
 
 @pytest.mark.parametrize(
