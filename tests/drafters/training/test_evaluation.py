@@ -21,9 +21,10 @@ from drafters.training.evaluation import (
     weights_by_group,
 )
 from drafters.training.examples import Example
+from drafters.training.frozen import FrozenTarget
 from drafters.training.method import Batch, Losses
 from drafters.training.methods.medusa import MedusaMethod, MedusaSettings
-from tests.drafters.training.tiny import tiny_examples, tiny_target
+from tests.drafters.training.tiny import tiny_examples, tiny_model, tiny_target
 
 
 def test_an_acceptance_length_is_the_targets_token_and_every_reached_one() -> None:
@@ -109,6 +110,15 @@ def test_the_target_is_not_rounded_where_the_drafter_is() -> None:
     losses_of(method, target, rows, None, "fp32", "seed", "bf16")
     assert method.product == torch.float32
     assert not torch.equal(method.batch.hidden.float(), exact.hidden)
+
+
+def test_evaluations_compute_in_the_targets_own_type() -> None:
+    """In float32, or in bfloat16 where the target is that, since head and embeddings are its own."""
+    for model, product in ((tiny_model(), torch.float32), (tiny_model().bfloat16(), torch.bfloat16)):
+        target = FrozenTarget(model)
+        method = Listening(target, MedusaSettings(num_tokens=2))
+        HeldOut(tiny_examples()[:2], 100, 1).evaluate(method, target, None, World())
+        assert method.product == product
 
 
 def test_weights_add_up_by_language() -> None:

@@ -153,9 +153,15 @@ def test_a_training_in_bfloat16_learns_and_is_judged_exactly(target: Path, examp
     assert rough[0]["judged"]["loss"] != rough[0]["by_temperature"]["0.7"]["loss"]
 
 
-def test_the_log_tells_what_each_language_was_learnt_from(target: Path, examples: Path, tmp_path: Path) -> None:
-    """Four anchors of each sequence are learnt from, so with equal shares the languages weigh about the same; together
-    they are the weight."""
+def test_the_log_tells_what_each_language_was_learnt_from(target: Path, tmp_path: Path) -> None:
+    """Korean answers of twenty tokens, English ones of six, four anchors of each learnt from: with equal shares the
+    languages weigh about the same; together they are the weight."""
+    made = [replace(one, language=("ko", "en")[number % 2]) for number, one in enumerate(tiny_examples())]
+    made = [
+        replace(one, token_ids=(one.token_ids * 2)[:24], answers=((4 if one.language == "ko" else 18, 24),))
+        for one in made
+    ]
+    examples = write_examples(tmp_path / "examples", target, made)
     block = ("block_size=3", "num_layers=1", "target_layer_ids=[0,1]", "anchors=4", "decay=100")
     more = [word for setting in block for word in ("--set", setting)]
     options = train_options(target, examples, tmp_path / "out", *more, "--mix", "ko=0.5,en=0.5", method="dflash")
