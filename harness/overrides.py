@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import UsageError
-from harness.workload import KINDS, LoadedWorkload, Workload
+from harness.models import TARGET, is_drafter
+from harness.workload import KINDS, Arm, LoadedWorkload, Workload
 
 QUICK_TASKS = 5  # the fewest for which an interval is given
 QUICK_CONCURRENCY = (1, 4)
@@ -44,6 +45,27 @@ class Overrides:
         return cls(**{**value, **lists})
 
 
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """What decides which arms of a file a run has: the engine, and the model that it runs."""
+
+    kind: str
+    model: str | None
+    base_url: str | None
+
+    def misfit(self, arm: Arm) -> str | None:
+        """Return where else the arm exists, for a message; ``None`` if it exists here.
+
+        A drafter that comes with the package fits the shipped target alone; what an attached server runs is checked there.
+        """
+        if arm.engine not in (None, self.kind):
+            return f"on the engine {arm.engine}, this run is on {self.kind}"
+        named = [value for value in (arm.draft_model, *arm.options.values()) if isinstance(value, str)]
+        if self.base_url is None and self.model != TARGET and any(map(is_drafter, named)):
+            return f"for the model {TARGET}, this run has {self.model}"
+        return None
+
+
 def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     """Return the workload with the overrides in place.
 
@@ -67,7 +89,9 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
             data["engine"][option] = value
     if overrides.engine is not None and overrides.engine != given.engine.kind:
         data["engine"]["options"] = {}  # they are settings of the engine that the file names
-    kept = _kept(loaded, data["engine"]["kind"], overrides.arms)
+    kept = _kept(
+        loaded, EngineChoice(**{key: data["engine"][key] for key in ("kind", "model", "base_url")}), overrides.arms
+    )
     data["arms"] = [data["arms"][index] for index in kept]
     if overrides.base_url is not None:
         data["arms"] = [{**arm, "base_url": None} for arm in data["arms"]]
@@ -87,23 +111,25 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept))
 
 
-def _kept(loaded: LoadedWorkload, kind: str, wanted: Sequence[str] | None) -> list[int]:
-    """Return the places of a run's arms: those wanted, all where nothing is, and of them those that exist on this kind of engine.
+def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | None) -> list[int]:
+    """Return the places of a run's arms: those wanted, all where nothing is, and of them those that exist on this engine and model.
 
     Raises:
-        UsageError: if a wanted arm is not there, or nothing is left to compare because the others are for another engine.
+        UsageError: if a wanted arm is not there, or nothing is left to compare because the others are for another engine or model.
     """
     arms = list(enumerate(loaded.workload.arms))
-    if kind not in KINDS:
+    if engine.kind not in KINDS:
         return [index for index, _ in arms]  # the check of the whole names the kinds that there are
-    here = {arm.name: index for index, arm in arms if arm.engine in (None, kind)}
-    elsewhere = {arm.name: arm.engine for _, arm in arms if arm.engine not in (None, kind)}
+    misfits = {index: engine.misfit(arm) for index, arm in arms}
+    here = {arm.name: index for index, arm in arms if misfits[index] is None}
+    elsewhere = {arm.name: told for index, arm in arms if (told := misfits[index]) is not None}
     place, names = loaded.where("arms"), ", ".join(here) or "none"
     if wanted is None:
         if elsewhere and all(loaded.workload.arms[index].method == "none" for index in here.values()):
+            others = "; ".join(f"{name} exists only {told}" for name, told in elsewhere.items())
             raise UsageError(
-                f"{place}: nothing to compare on the engine {kind}: the arms {', '.join(elsewhere)} are for another engine; "
-                f"arms for {kind}: {names}; add one, or choose another --engine"
+                f"{place}: nothing to compare on the engine {engine.kind}: {others}; arms of this run: {names}; add one, or "
+                "choose another --engine or --model"
             )
         return list(here.values())
     for index, name in enumerate(wanted):
@@ -113,8 +139,7 @@ def _kept(loaded: LoadedWorkload, kind: str, wanted: Sequence[str] | None) -> li
             continue
         if name in elsewhere:
             raise UsageError(
-                f"--arms: {place}: the arm {name!r} exists only on the engine {elsewhere[name]}, this run is on {kind}; "
-                f"arms for {kind}: {names}"
+                f"--arms: {place}: the arm {name!r} exists only {elsewhere[name]}; arms of this run: {names}"
             )
         close = difflib.get_close_matches(name, here, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""

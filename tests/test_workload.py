@@ -172,7 +172,7 @@ def test_an_arm_of_another_engine_cannot_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,
         match=r"--arms: .*w.yaml:4: the arm 'only-here' exists only on the engine llamacpp, this run is on builtin; "
-        r"arms for builtin: baseline, lookup",
+        r"arms of this run: baseline, lookup",
     ):
         apply(loaded, Overrides(engine="builtin", arms=("baseline", "only-here")))
 
@@ -181,11 +181,27 @@ def test_a_file_without_arms_for_an_engine(tmp_path: Path) -> None:
     """A file with nothing but a baseline for the engine is refused, unless the baseline alone was asked for."""
     loaded = load(written(tmp_path, SHARED.replace("  - {name: lookup, method: prompt_lookup, engine: builtin}\n", "")))
     with pytest.raises(
-        UsageError, match="nothing to compare on the engine builtin: the arms lookup, only-here are for another"
+        UsageError, match="nothing to compare on the engine builtin: lookup exists only on the engine llamacpp"
     ):
         apply(loaded, Overrides(engine="builtin"))
     alone = apply(loaded, Overrides(engine="builtin", arms=("baseline",)))
     assert [arm.name for arm in alone.workload.arms] == ["baseline"]
+
+
+def test_arms_with_shipped_drafters_exist_for_the_shipped_target_alone(tmp_path: Path) -> None:
+    """A drafter that comes with the package fits one model: runs of another leave its arm out, and asking for it says why."""
+    text = SHARED.replace("engine: {options: {}}", "engine: {kind: builtin, model: ref-koen, options: {}}")
+    own = "  - {name: own, method: dflash2, engine: builtin, options: {model: 'ref:public-dflash2'}}\nconcurrency"
+    loaded = load(written(tmp_path, text.replace("concurrency", own)))
+
+    def names(overrides: Overrides) -> list[str]:
+        return [arm.name for arm in apply(loaded, overrides).workload.arms]
+
+    assert names(Overrides()) == ["baseline", "lookup", "own"]
+    assert names(Overrides(model="smollm2-135m")) == ["baseline", "lookup"]
+    assert names(Overrides(model="smollm2-135m", base_url="http://127.0.0.1:1")) == ["baseline", "lookup", "own"]
+    with pytest.raises(UsageError, match="'own' exists only for the model ref-koen, this run has smollm2-135m"):
+        apply(loaded, Overrides(model="smollm2-135m", arms=("baseline", "own")))
 
 
 def test_names_and_baselines_are_counted_for_each_engine(tmp_path: Path) -> None:

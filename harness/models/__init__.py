@@ -5,10 +5,11 @@ from harness.models.catalogue import CATALOGUE, CatalogueModel
 from harness.models.pulling import pull
 from harness.models.records import Listing, ModelFile, ModelFolder
 from harness.models.resolving import installed, resolve, resolve_folder
-from harness.models.shipped import drafter_path, is_drafter
+from harness.models.shipped import TARGET, drafter_path, is_drafter
 
 __all__ = [
     "CATALOGUE",
+    "TARGET",
     "CatalogueModel",
     "Listing",
     "ModelFile",

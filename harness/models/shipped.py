@@ -18,6 +18,7 @@ from harness.models.records import Listing, ModelFile, ModelFolder
 
 _FORM = "2"  # of the files made: raise it when the same weights give another file
 _SOURCES = ("*.json", "*.jinja", "*.safetensors")
+TARGET = reference.TARGET
 SOURCE = "spec-harness, drafters/reference"
 
 
