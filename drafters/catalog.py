@@ -39,6 +39,12 @@ def build(spec: DrafterSpec, target: Target, cache_tokens: int) -> Drafter:
     """Build the drafter that ``spec`` describes.
 
     ``cache_tokens`` is the engine's memory bound in tokens: a drafter with K/V of its own needs no more than that, plus
-    what it runs ahead. Raises SpecError when the spec does not fit the target.
+    what it runs ahead. Raises SpecError, which names the checkpoint, when the spec does not fit the target.
     """
-    return drafter_class(spec.method).from_spec(spec, target, cache_tokens)
+    model = getattr(spec, "model", None)
+    try:
+        return drafter_class(spec.method).from_spec(spec, target, cache_tokens)
+    except SpecError as error:
+        if model is None or str(model) in str(error):
+            raise
+        raise SpecError(f"{model}: {error}") from error

@@ -13,11 +13,13 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from types import ModuleType
 
-from drafters.training.stage import StageError
+from drafters.training.stage import StageError, take_back_unworked
 
 __all__ = ["STAGES", "main", "run"]
 
@@ -61,8 +63,12 @@ def run(argv: Sequence[str]) -> int:
         options = _parser(name, module).parse_args(argv)
         assert module is not None  # the parser lets no other name through
         _end_as_interrupt(followed)
-        code: int = module.run(options, _say)
-        return code
+        if getattr(options, "plan", False):
+            for line in module.plan(options):
+                print(line)  # to be pasted, so without the time
+            sys.stdout.flush()
+            return 0
+        return _run(module.run, options)
     except KeyboardInterrupt:
         how = "" if followed else f", continue with: drafters {shlex.join(argv)}"
         print(f"interrupted; what is done is kept{how}", file=sys.stderr, flush=True)
@@ -73,6 +79,17 @@ def run(argv: Sequence[str]) -> int:
     except _input_errors() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _run(stage: Callable[[argparse.Namespace, Callable[[str], None]], int], options: argparse.Namespace) -> int:
+    """Run a stage. Where it refuses its input and has done nothing yet, its folder is free again for the corrected command."""
+    try:
+        return stage(options, _say)
+    except _input_errors():
+        if isinstance(out := getattr(options, "out", None), Path):
+            with suppress(OSError):  # the refusal is what is to be told
+                take_back_unworked(out)
+        raise
 
 
 def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:

@@ -9,17 +9,23 @@ Values are found by the names of JSON keys, columns and lines, and by a scanner 
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import hmac
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import accumulate
 from typing import Literal
 
 from drafters.masking_fields import Found, field_spans, looks_like_name
+from drafters.masking_forms import form_spans
 from drafters.masking_paths import hide_words
-from drafters.masking_scan import MaskingUnavailable, Scanner, disjoint, tape_scanner, text_spans
+from drafters.masking_scan import TITLE, MaskingUnavailable, Scanner, disjoint, tape_scanner, text_spans
+from drafters.masking_spellings import CHAIN, apart, dates, literals, mails, prepared, respelled
+from drafters.masking_tables import table_spans
 from drafters.surrogates import DIGIT_KINDS, KINDS, canonical, invent, pour, words
 
 __all__ = ["Found", "Masker", "MaskingUnavailable", "Mode", "fingerprint", "tape_scanner"]
@@ -28,18 +34,19 @@ Mode = Literal["surrogate", "label", "none"]
 ORDINARY_COUNT, ORDINARY_RATIO = 20, 10
 PARTICLES = frozenset(["", "은", "는", "이", "가", "을", "를", "의", "에", "로", "으로", "과", "와", "도", "만"])
 MIN_FORMS = 4
+MIN_KEY = 16
+"""A shorter key may stand in a text by chance."""
+MAX_GROUPS, MAX_DIGITS = 20, 24
+"""Of one number: more pieces, or more digits, no value has."""
 INFLECTED = frozenset("의을를이가에로과와도만한해된할")
 """Last syllables of words with a particle or an ending; not 은, in which too many names end."""
 LEFT = ("ordinary words", "two syllables without a title")
 """Why finds of a scanner are not replaced."""
 MIN_DIGITS = 7
 """Shorter numbers are replaced where they were found, but not looked for elsewhere."""
-ESCAPED = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
-CHAIN = re.compile(r"\d+(?:[-. ·)(]{1,2}\d+)*")
-EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
 CODE_WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{1,2}\d[A-Za-z0-9]{5,9}(?![A-Za-z0-9])")
 HANGUL_RUN = re.compile(r"[가-힣]+")
-WORD = re.compile(r"[A-Za-z0-9가-힣]+")
+WORD = re.compile(r"[가-힣]+|[^\W_가-힣]+")
 AFTER_SHORT = re.compile(
     r"(?![가-힣])|(?:은|는|이|가|을|를|의|에게|께서|께|와|과|도|만|으로|로|이나|나|이라|라|입니다|님|씨|"
     + "|".join(words()["titles"])
@@ -81,8 +88,8 @@ class Masker:
 
     @staticmethod
     def prepare(text: str) -> str:
-        """Composed Hangul, and characters instead of their ``\\uXXXX``, so that no value hides behind its spelling."""
-        return ESCAPED.sub(_unescaped, unicodedata.normalize("NFC", text))
+        """Composed Hangul, and characters instead of their escapes, so that no value hides behind its spelling."""
+        return prepared(text)
 
     @property
     def distinct(self) -> Mapping[str, int]:
@@ -93,14 +100,14 @@ class Masker:
         """Remember the personal values of a text."""
         if self.mode == "none":
             return
-        prepared = self.prepare(text)
-        runs = [run.group() for run in HANGUL_RUN.finditer(prepared)]
+        plain = self.prepare(text)
+        runs = [run.group() for run in HANGUL_RUN.finditer(plain)]
         self._runs.update(run[:3] for run in runs if len(run) >= 3)
         for run in runs:
             if 2 <= len(run) <= 4 and run[2:] in PARTICLES:
                 self._forms.setdefault(run[:2], set()).add(run[2:])
-        for found in self._find(prepared)[0]:
-            self._remember(found, prepared[found.start : found.end], scope)
+        for found in self._find(plain)[0]:
+            self._remember(found, plain[found.start : found.end], scope)
 
     def settle(self) -> None:
         """Choose every value's surrogate, in an order that does not depend on that of the texts.
@@ -127,18 +134,18 @@ class Masker:
         """Return the text with its personal values replaced, and count them under ``scope``."""
         if self.mode == "none":
             return unicodedata.normalize("NFC", text)
-        prepared = self.prepare(text)
+        plain = self.prepare(text)
         written, at = list[str](), 0
         counts = self.counts.setdefault(scope, Counter())
-        spans, short = self._find(prepared)
-        self.left[LEFT[0]] += sum(self._is_ordinary(prepared, found) for found in spans)
+        spans, short = self._find(plain)
+        self.left[LEFT[0]] += sum(self._is_ordinary(plain, found) for found in spans)
         self.left[LEFT[1]] += short
-        for found in self._decide(prepared, scope):
-            value = prepared[found.start : found.end]
-            written += (prepared[at : found.start], self._replacement(found, value))
+        for found in _whole_numbers(plain, self._decide(plain, scope)):
+            value = plain[found.start : found.end]
+            written += (plain[at : found.start], self._replacement(found, value))
             at = found.end
             counts[found.kind] += 1
-        return "".join(written) + prepared[at:]
+        return "".join(written) + plain[at:]
 
     def mask_path(self, path: str, scope: str) -> str:
         """Mask a file's name: every word in it that is not known for one of file names, for any of them may be a person's.
@@ -147,13 +154,17 @@ class Masker:
         """
         if self.mode == "none":
             return path
-        prepared = self.prepare(path)
+        plain = self.prepare(path)
         written, at = list[str](), 0
-        for found in self._decide(prepared, scope):
-            value = prepared[found.start : found.end]
-            written += (hide_words(prepared[at : found.start], self._hidden), self._replacement(found, value))
+        for found in self._decide(plain, scope):
+            value = plain[found.start : found.end]
+            written += (hide_words(plain[at : found.start], self._hidden), self._replacement(found, value))
             at = found.end
-        return "".join(written) + hide_words(prepared[at:], self._hidden)
+        return "".join(written) + hide_words(plain[at:], self._hidden)
+
+    def holds_key(self, text: str) -> bool:
+        """Tell whether the key itself stands in a text."""
+        return self._key.isascii() and len(self._key) >= MIN_KEY and self._key.decode("ascii") in text
 
     def identity(self, text: str) -> str:
         """Sixteen hexadecimal digits that tell texts apart; without the key no guess at a text can be tried on them."""
@@ -166,9 +177,10 @@ class Masker:
         """Return the personal values of a text by themselves, and how many short words were not taken for names."""
         name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if name not in self._spans:
+            named = [*field_spans(text), *table_spans(text), *form_spans(text)]
             looks = text_spans(text, self._scanner)
             taken = [found for found in looks if not _is_short(text, found)]
-            self._spans[name] = tuple(disjoint(text, [*field_spans(text), *taken])), len(looks) - len(taken)
+            self._spans[name] = tuple(disjoint(text, [*named, *taken])), len(looks) - len(taken)
         return self._spans[name]
 
     def _is_inflected(self, name: str) -> bool:
@@ -188,6 +200,9 @@ class Masker:
             if self._kinds.get(plain, kind) != kind:
                 self._seen.discard((self._kinds[plain], plain))
             self._kinds[plain] = kind
+            if kind == "phone" and value.startswith("+"):  # as it is dialled within its country
+                national = {"0" + plain[count:] for count in (1, 2, 3) if 8 <= len(plain) - count <= 11}
+                self._kinds.update({number: kind for number in national if number not in self._kinds})
         elif kind == "name" and HANGUL_RUN.fullmatch(plain):
             self._hits[plain] += 1
             if found.certain or found.cued:
@@ -196,7 +211,7 @@ class Masker:
                 self._names.add(plain)
             elif len(plain) >= 2 and (found.certain or (found.cued and plain[0] in words()["all_surnames"])):
                 self._local.setdefault(scope, set()).add(plain)
-        elif kind in {"email", "passport"}:
+        elif kind in {"email", "passport"} or (kind == "birth_date" and re.fullmatch(r"\d{4}-\d+-\d+", plain)):
             self._kinds[plain] = kind
         elif kind == "name" and " " not in plain:
             if len(plain) >= 3 and found.certain:
@@ -216,7 +231,7 @@ class Masker:
         """Of a name of Latin words also the first is looked for in its file, where it is not a word as well."""
         first = value.split(maxsplit=1)[0]
         plain = canonical(kind, first)
-        if kind == "name" and value.isascii() and len(first) >= 3 and plain not in words()["latin_words"]:
+        if kind == "name" and not HANGUL_RUN.search(value) and len(first) >= 3 and plain not in words()["latin_words"]:
             self._local.setdefault(scope, set()).add(first)
             self._seen.add((kind, plain))
             self._originals.add(plain)
@@ -234,11 +249,14 @@ class Masker:
         for chain in CHAIN.finditer(text):
             groups = [(g.start() + chain.start(), g.end() + chain.start()) for g in re.finditer(r"\d+", chain.group())]
             yield from self._numbers(text, groups)
-        for pattern, kind in ((EMAIL, "email"), (CODE_WORD, "passport")):
-            for match in pattern.finditer(text):
-                if self._kinds.get(canonical(kind, match.group())) == kind:
-                    yield Found(*match.span(), kind)
+        codes = (match.span() for match in CODE_WORD.finditer(text))
+        for spans, kind in ((mails(text), "email"), (codes, "passport"), (dates(text), "birth_date")):
+            for start, end in spans:
+                if self._kinds.get(canonical(kind, text[start:end])) == kind:
+                    yield Found(start, end, kind)
         local = self._local.get(scope, set())
+        for start, end in apart(text, self._names, local, _is_titled, _ends):
+            yield Found(start, end, "name")
         yield from self._korean_names(text, local)
         yield from self._words(text, local)
 
@@ -261,7 +279,9 @@ class Masker:
                 lengths[word] = sorted({len(phrase) for phrase in phrases}, reverse=True)
             for length in lengths.get(word, ()):
                 kind = phrases.get(text[start : start + length])
-                if kind and not text[start + length : start + length + 1].isalnum():
+                after = text[start + length : start + length + 1]
+                is_particle = HANGUL_RUN.match(after) and not HANGUL_RUN.match(text[start + length - 1])
+                if kind and (is_particle or not after.isalnum()):
                     yield Found(start, start + length, kind)
                     break
             else:  # a first name alone only where no whole name begins with it
@@ -271,13 +291,17 @@ class Masker:
     def _numbers(self, text: str, groups: Sequence[tuple[int, int]]) -> Iterator[Found]:
         first = 0
         while first < len(groups):
-            for last in range(min(len(groups), first + 6) - 1, first - 1, -1):
+            ends = range(first, min(len(groups), first + MAX_GROUPS))
+            counts = accumulate(groups[last][1] - groups[last][0] for last in ends)
+            for last in reversed([last for last, count in zip(ends, counts, strict=True) if count <= MAX_DIGITS]):
                 digits = "".join(text[start:end] for start, end in groups[first : last + 1])
+                if len(digits) < MIN_DIGITS:
+                    break
                 start = groups[first][0]
                 start -= start > 0 and text[start - 1] == "+"
-                plain = canonical("phone", digits)
-                plain = digits if digits in self._kinds else plain
-                if len(digits) >= MIN_DIGITS and plain in self._kinds:
+                is_plain = digits in self._kinds or (digits.isascii() and digits[:2] not in ("82", "10"))
+                plain = digits if is_plain else canonical("phone", digits)
+                if plain in self._kinds:
                     yield Found(start, groups[last][1], self._kinds[plain])
                     first = last
                     break
@@ -291,6 +315,8 @@ class Masker:
         if kind in DIGIT_KINDS:
             kind = self._kinds.get(plain, kind)
         made = pour(kind, value, self._surrogate(kind, plain))
+        if kind == "email":
+            made = respelled(value, made)
         return made.replace('"', "") if not found.bare else re.sub(r"^0(?=\d)", "1", made)
 
     def _surrogate(self, kind: str, plain: str) -> str:
@@ -324,8 +350,22 @@ def _is_short(text: str, found: Found) -> bool:
     )
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    units = [int(unit, 16) for unit in re.findall(r"\\u([0-9a-fA-F]{4})", match.group())]
-    text = b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "replace")
-    is_plain = all(character.isalnum() or character in "·—–’“”… " for character in text)
-    return text if is_plain and "\ufffd" not in text else match.group()
+def _ends(text: str, at: int) -> bool:
+    return AFTER_SHORT.match(text, at) is not None
+
+
+def _is_titled(text: str, at: int) -> bool:
+    return TITLE.match(text, at) is not None
+
+
+def _whole_numbers(text: str, found: Sequence[Found]) -> Iterator[Found]:
+    """In JSON, a value that is a number or a part of one is replaced as that number, and each number once."""
+    numbers = literals(text) if any(text[one.start : one.end].strip("0123456789.+-eE") == "" for one in found) else []
+    starts, last = [start for start, _ in numbers], -1
+    for one in found:
+        index = bisect.bisect_right(starts, one.start) - 1
+        if index < 0 or one.start >= numbers[index][1]:
+            yield one
+        elif index != last:
+            last = index
+            yield replace(one, start=numbers[index][0], end=numbers[index][1], bare=True)

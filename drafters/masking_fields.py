@@ -1,4 +1,4 @@
-"""Personal values that a name gives away: JSON keys, columns of tables, ``key: value`` lines. Imports no torch.
+"""Personal values that a name gives away: JSON keys and ``key: value`` lines. Imports no torch.
 
 Nothing needs to be well-formed: JSON may stand inside prose, be cut off, be escaped once more or hold single quotes;
 each value is found where it stands, so that the text around it stays as it is.
@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 
 from drafters.surrogates import words
 
-__all__ = ["Found", "field_spans", "kind_of_key", "looks_like_name"]
+__all__ = [
+    "Found",
+    "bounds",
+    "field_spans",
+    "is_foreign_name",
+    "kind_of_key",
+    "looks_like_name",
+    "names_in",
+    "value_spans",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ),
     (
         "name",
-        r"성명|성함|고객명|고객이름|수령인(명)?|수취인(명)?|예금주(명)?|신청자(명)?|신청인(명)?|담당자(명)?|작성자(명)?|보고자|환자명"
+        r"[가-힣]{0,4}(성명|성함)|(고객|회원|직원|사원|담당자?|신청[인자]|작성자|수령인|예금주|한글|영문|국문)이름|고객명|수령인(명)?|수취인(명)?|예금주(명)?|신청자(명)?|신청인(명)?|담당자(명)?|작성자(명)?|보고자|환자명"
         r"|직원명|사원명|회원명|사용자명|대표자(명)?|계약자(명)?|피보험자(명)?|보호자(명)?|참석자|발신자|수신자|기안자|결재자|승인자"
         r"|(full|first|last|middle|given|family|customer|user|employee|member|patient|contact|holder|owner|recipient"
         r"|sender|account|accountholder|cardholder|passenger|guest)name|assignee|attendees?|recipient|cardholder|accountholder",
@@ -73,6 +82,14 @@ LOOSE = {
     "승인",
     "contact",
     "manager",
+    "보낸사람",
+    "받는사람",
+    "보내는사람",
+    "받은사람",
+    "숨은참조",
+    "참조",
+    "수신",
+    "발신",
 }
 """Keys that hold a person's name or something else: the value or its neighbours must look like it."""
 TOKEN = re.compile(
@@ -96,18 +113,34 @@ LATIN_HEAD = re.compile(
 CUED = re.compile(
     r"((?:법인|사업자)(?:등록)?번호|(?:계좌|카드|여권|운전면허|주민등록|외국인등록)번호)\s*[::은는]?\s*([A-Z]{0,2}\d[\d -]{5,22}\d)(?!\d)"
 )
+BIRTH = re.compile(r"(?:생년월일|출생일|date of birth|birth ?date)[^\d\n]{0,6}", re.I)
+BIRTH_DATE = re.compile(r"(?:생)?[^\w\n]{0,4}((?:\d{4}|\d{2}) ?[-./년] ?\d{1,2} ?[-./월] ?\d{1,2}(?: ?일)?)(?!\d)")
 MIN_DIGITS = 5
 """A number with fewer digits is a placeholder or a code."""
 ADDRESS = re.compile(r"[가-힣][가-힣]+|[A-Za-z]{3,}.*\d|\d.*[A-Za-z]{3,}|^\s*\d{5}(-\d{4})?\s*$")
-SEPARATORS = re.compile(r"[,;/·、|&]|\s+외\s+\d+|\(|\)")
+BRACKETED = re.compile(r"\([^)]*\)|\[[^\]]*\]")
+"""What a column's head adds to its name: (한글), (정), [필수]."""
+WORD = re.compile(r"[^\W\d_가-힣]+(?:['’.-][^\W\d_가-힣]+)*\.?")
+BETWEEN = frozenset(
+    ["van", "von", "der", "den", "de", "da", "di", "du", "dos", "del", "la", "le", "bin", "ibn", "al", "el"]
+)
+"""Words of names that begin small."""
+PARTS = frozenset({"first", "last", "given", "family", "middle", "성", "이름", "fullname"})
+"""Keys of an object under the key of a name."""
+REACHED = re.compile(r"(?:\(?0|\+)\d[\d ().-]{6,18}\d|[^\s@]+@[^\s@]+\.[A-Za-z]{2,}")
+"""A telephone number or a mail address: what stands in a list with a name."""
+REACH_KINDS = frozenset({"phone", "email", "address", "rrn", "account", "birth_date", "card"})
+SEPARATORS = re.compile(r"[,;/·、|&<>]|\s+외\s+\d+|\(|\)")
 
 
 def kind_of_key(key: str) -> str | None:
     """Return what a key's value is, ``"?name"`` where it may be a name, and None otherwise."""
-    plain = re.sub(r"[\s_\-.*()]|\\u200b", "", key).casefold()
-    if plain in LOOSE:
-        return "?name"
-    return next((kind for kind, pattern in COMPILED if pattern.fullmatch(plain)), None)
+    for written in dict.fromkeys((key, BRACKETED.sub("", key))):
+        plain = re.sub(r"[\s_\-.*()]|\\u200b", "", written).casefold()
+        kind = next((kind for kind, pattern in COMPILED if pattern.fullmatch(plain)), None)
+        if plain in LOOSE or kind:
+            return "?name" if plain in LOOSE else kind
+    return None
 
 
 def looks_like_name(value: str) -> bool:
@@ -115,7 +148,7 @@ def looks_like_name(value: str) -> bool:
     plain = "".join(value.split())
     lists = words()
     if re.fullmatch(r"[가-힣]{2,4}", plain):
-        if plain in lists["not_names"] or plain in lists["titles"]:
+        if plain in lists["not_names"] or plain in lists["titles"] or plain in lists["provinces_short"]:
             return False
         is_compound = plain[:2] in lists["compound_surnames"] and len(plain) > 2
         given = plain[2:] if is_compound else plain[1:]
@@ -124,11 +157,25 @@ def looks_like_name(value: str) -> bool:
     return LATIN_NAME.fullmatch(value.strip()) is not None
 
 
+def is_foreign_name(value: str) -> bool:
+    """Tell whether a text has the form of a name in letters other than Hangul: capital words, or a few characters of a
+    script without capitals. So have many titles and products: it is to be asked only where something points to a person.
+    """
+    parts = value.split()
+    if not 1 <= len(parts) <= 5 or not all(WORD.fullmatch(part) for part in parts):
+        return False
+    if {part.casefold().rstrip(".") for part in parts} & set(words()["latin_groups"]):
+        return False
+    caseless = all(part.lower() == part.upper() for part in parts)
+    if caseless:
+        return 2 <= len("".join(parts)) <= 20
+    return len(parts) >= 2 and all(part[:1].isupper() or part in BETWEEN for part in parts) and parts[0] not in BETWEEN
+
+
 def field_spans(text: str) -> list[Found]:
-    """Find the personal values of a text that keys, column headers and line headings name."""
+    """Find the personal values of a text that keys of JSON and line headings name."""
     found = list(_json_spans(text))
     found += _line_spans(text)
-    found += _table_spans(text)
     return found
 
 
@@ -139,6 +186,10 @@ class _Level:
     is_object: bool
     kind: str | None
     key: str | None = None
+    key_at: tuple[int, int] = (0, 0)
+    of_name: bool = False
+    """Whether the object stands under the key of a name."""
+    texts: list[tuple[int, int]] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
     loose: list[tuple[int, int, bool]] = field(default_factory=list)
     """Values that may be names, and whether their key means things as often as persons."""
@@ -161,19 +212,22 @@ def _json_from(text: str, start: int) -> Generator[Found, None, int]:
             continue
         if mark in ("{", "["):
             inherited = _kind_here(top)
-            levels.append(_Level(mark == "{", inherited))
+            levels.append(_Level(mark == "{", inherited, of_name=mark == "{" and inherited in ("name", "?name")))
         elif mark in ("}", "]"):
-            yield from _closed(text, levels.pop())
+            closed = levels.pop()
+            yield from _closed(text, closed)
             if not levels:
                 return at
+            yield from _named_by_key(text, levels[-1], bool(closed.is_object and closed.kinds & REACH_KINDS))
         elif mark == "," and top:
             top.key = None if top.is_object else top.key
         elif top is not None and mark is None:
             is_text = token["text"] is not None
             span = token.span("text") if is_text else token.span()
             if top.is_object and top.key is None and is_text:
-                top.key = token["text"]
+                top.key, top.key_at = token["text"], span
                 continue
+            yield from _noted(text, top, span, is_text)
             kind = _kind_here(top)
             inner = token["text"] or ""
             if '\\"' in inner and OPENING.search(inner):  # JSON written into a string
@@ -185,7 +239,7 @@ def _json_from(text: str, start: int) -> Generator[Found, None, int]:
                 top.loose.append((*span, top.key in ("name", "Name", "NAME")))
             elif kind and (is_text or token["literal"][-1:].isdigit()):
                 top.kinds.add(kind)
-                yield from _value(text, *span, kind, bare=not is_text)
+                yield from value_spans(text, *span, kind, bare=not is_text)
     for level in levels:
         yield from _closed(text, level)
     return at
@@ -197,8 +251,25 @@ def _kind_here(level: _Level | None) -> str | None:
     """
     if level is None:
         return None
+    if level.of_name and (level.key or "").casefold() in PARTS:
+        return "name"
     own = kind_of_key(level.key) if level.is_object and level.key is not None else None
     return own if level.is_object else level.kind
+
+
+def _noted(text: str, level: _Level, span: tuple[int, int], is_text: bool) -> Iterator[Found]:
+    """Remember a text of a list; one in an object may say of its key that it is a name."""
+    if level.is_object:
+        yield from _named_by_key(text, level, is_text and REACHED.fullmatch(text, *span) is not None)
+    elif is_text:
+        level.texts.append(span)
+
+
+def _named_by_key(text: str, level: _Level, is_person: bool) -> Iterator[Found]:
+    """A key that is itself a name, where what stands under it belongs to a person."""
+    key = text[slice(*level.key_at)] if level.is_object and level.key is not None else ""
+    if is_person and len(key) >= 3 and looks_like_name(key):
+        yield Found(*level.key_at, "name", True)
 
 
 def _closed(text: str, level: _Level) -> Iterator[Found]:
@@ -207,18 +278,23 @@ def _closed(text: str, level: _Level) -> Iterator[Found]:
         value = text[start:end]
         beside = bool(level.kinds - {"name"})
         if (looks_like_name(value) and not (is_plain and value.isascii())) or (
-            beside and re.fullmatch(r"[가-힣 ]{2,6}|[A-Za-z .'-]{3,40}", value)
+            beside and (re.fullmatch(r"[가-힣 ]{2,6}|[A-Za-z .'-]{3,40}", value) or is_foreign_name(value))
         ):
-            yield from _value(text, start, end, "name")
+            yield from value_spans(text, start, end, "name")
+    if not level.is_object and level.kind is None and any(REACHED.fullmatch(text, *one) for one in level.texts):
+        for start, end in level.texts:
+            if end - start >= 3 and looks_like_name(text[start:end]):
+                yield from value_spans(text, start, end, "name")
 
 
-def _value(text: str, start: int, end: int, kind: str, *, bare: bool = False) -> Iterator[Found]:
+def value_spans(text: str, start: int, end: int, kind: str, *, bare: bool = False) -> Iterator[Found]:
+    """Yield the value at [start, end), which a key names, without blanks around it; nothing where it is of another kind."""
     value = text[start:end]
     digits = sum(map(str.isdigit, value))
     if not value.strip() or (kind not in ("name", "email", "address", "birth_date") and digits < MIN_DIGITS):
         return
     if kind == "name":
-        yield from _names(value, start)
+        yield from names_in(value, start)
     elif not (
         (kind == "email" and "@" not in value)
         or (kind == "birth_date" and digits < 3)
@@ -228,16 +304,20 @@ def _value(text: str, start: int, end: int, kind: str, *, bare: bool = False) ->
         yield Found(begins, begins + len(value.strip()), kind, True, bare)
 
 
-def _names(value: str, start: int, *, strict: bool = False) -> Iterator[Found]:
+def names_in(value: str, start: int, *, strict: bool = False) -> Iterator[Found]:
     """Yield the names among a value's parts, without titles. ``strict``: only what looks like a name."""
     at = 0
     titles = words()["titles"]
     for part in [*SEPARATORS.finditer(value), None]:
         piece, offset = value[at : part.start() if part else len(value)], at
         at = part.end() if part else at
+        if not piece.isascii() and is_foreign_name(piece):
+            low, high = bounds(piece)
+            yield Found(start + offset + low, start + offset + high, "name", True)
+            continue
         latin = LATIN_NAME.search(piece)
         if latin or not re.search(r"[가-힣]", piece):
-            span = latin.span() if latin else _bounds(piece)
+            span = latin.span() if latin else bounds(piece)
             if latin or (
                 not strict and re.fullmatch(r"\s*(?:[A-Z]?[a-z.'-]+ ?|[A-Z.'-]+ ?|[一-鿿]+ ?){1,4}\s*", piece)
             ):
@@ -255,7 +335,8 @@ def _names(value: str, start: int, *, strict: bool = False) -> Iterator[Found]:
             yield Found(start + offset + word.start(), start + offset + word.start() + len(name), "name", True)
 
 
-def _bounds(piece: str) -> tuple[int, int]:
+def bounds(piece: str) -> tuple[int, int]:
+    """Where a text begins and ends without the blanks around it."""
     return len(piece) - len(piece.lstrip()), len(piece.rstrip())
 
 
@@ -265,6 +346,7 @@ def _line_spans(text: str) -> Iterator[Found]:
         kind = kind_of_key(cued[1])
         if kind:
             yield Found(*cued.span(2), kind, True)
+    yield from _births(text)
     for head in LATIN_HEAD.finditer(text):
         for name in LATIN_NAME.finditer(text, *head.span("list" if head["list"] else "one")):
             if not set(name.group().casefold().split()) & set(words()["latin_groups"]):
@@ -273,7 +355,7 @@ def _line_spans(text: str) -> Iterator[Found]:
         kind = kind_of_key(line[1])
         start, value = line.start(2), line[2]
         if kind in ("name", "?name"):
-            yield from _names(value[:60], start, strict=True)
+            yield from names_in(value[:60], start, strict=True)
         elif kind == "address":
             if any(map(str.isdigit, value)) and len(value) <= 100:
                 yield Found(start, start + len(value.rstrip()), kind, True)
@@ -282,46 +364,10 @@ def _line_spans(text: str) -> Iterator[Found]:
                 yield Found(start + number.start(), start + number.end(), kind, True)
 
 
-def _table_spans(text: str) -> Iterator[Found]:
-    """Columns of CSV, TSV and Markdown tables whose header names a kind."""
-    kinds: dict[int, str] = {}
-    mark, width, at = "", 0, 0
-    for line in text.splitlines(keepends=True):
-        start, at = at, at + len(line)
-        cells = _cells(line, mark) if kinds else []
-        if kinds and len(cells) == width:
-            beside = set(kinds.values()) - {"?name", "name"}
-            for column, kind in kinds.items():
-                low, high = cells[column]
-                value = line[low:high]
-                if kind == "?name":
-                    if looks_like_name(value) or (beside and re.fullmatch(r"[가-힣]{2,4}", value)):
-                        yield from _names(value, start + low)
-                elif re.search(r"\w", value):
-                    yield from _value(text, start + low, start + high, kind)
-            continue
-        kinds = {}
-        for candidate in ",\t;|":
-            if line.count(candidate) < 1:
-                continue
-            heads = _cells(line, candidate)
-            headers = {index: kind_of_key(line[low:high]) for index, (low, high) in enumerate(heads)}
-            named = {index: head for index, head in headers.items() if head}
-            if named and len(heads) >= 2:
-                kinds, mark, width = named, candidate, len(heads)
-                break
-
-
-def _cells(line: str, mark: str) -> list[tuple[int, int]]:
-    """Bounds of a line's cells, without quotes and outer spaces."""
-    spans, at, body = [], 0, line.rstrip("\r\n")
-    inside = False
-    for index, character in enumerate(body + mark):
-        if character == '"':
-            inside = not inside
-        if index == len(body) or (character == mark and not inside):
-            piece = body[at:index]
-            low = at + len(piece) - len(piece.lstrip(' "'))
-            spans.append((low, max(low, at + len(piece.rstrip(' "')))))
-            at = index + 1
-    return spans
+def _births(text: str) -> Iterator[Found]:
+    """All dates that stand in a row after the word for a day of birth."""
+    for head in BIRTH.finditer(text):
+        at = head.end()
+        while found := BIRTH_DATE.match(text, at):
+            yield Found(*found.span(1), "birth_date", True)
+            at = found.end()

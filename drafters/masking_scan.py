@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from drafters.masking_fields import Found, looks_like_name
+from drafters.masking_spellings import MARK, iban_spans, mails
 from drafters.surrogates import KINDS, words
 
-__all__ = ["MaskingUnavailable", "Scanner", "disjoint", "tape_scanner", "text_spans"]
+__all__ = ["TITLE", "MaskingUnavailable", "Scanner", "disjoint", "tape_scanner", "text_spans"]
 
 Scanner = Callable[[str], Sequence[Found]]
 SCAN_CHARACTERS = 8_000
@@ -20,6 +21,8 @@ FOREIGN_PHONE = re.compile(
     r"(?<![\w+])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){2,4}"
     r"|\(\d{3}\) ?\d{3}-\d{4}|[2-9]\d{2}[-.][2-9]\d{2}[-.]\d{4})(?![\w-])"
 )
+MOBILE = re.compile(rf"(?<![\d.])01[016789]{MARK}{{1,3}}\d{{3,4}}{MARK}{{1,3}}\d{{4}}(?!\d)")
+"""A number of this country with whatever marks."""
 LOCAL_PHONE = re.compile(
     r"\b(?:tel|phone|telephone|call|fax|mobile|extension|ext|reach (?:me|us)|contact (?:me|us))\b"
     r"[^\d\n]{1,12}([2-9]\d{2}[-. ]\d{4})(?![\w-])",
@@ -82,6 +85,9 @@ def text_spans(text: str, scanner: Scanner | None) -> list[Found]:
     found = [Found(*match.span(), "phone") for match in FOREIGN_PHONE.finditer(text)]
     found += [Found(*match.span(1), "phone") for match in LOCAL_PHONE.finditer(text)]
     found += [Found(*match.span(1), "name", cued=True) for match in TITLED.finditer(text) if _is_titled(match[1])]
+    found += [Found(*match.span(), "phone") for match in MOBILE.finditer(text)]
+    found += [Found(*span, "account", True) for span in iban_spans(text)]
+    found += [Found(start, end, "email") for start, end in mails(text) if "@" not in text[start:end]]
     found += _cued_names(text)
     for start, part in _parts(text):
         found += [

@@ -19,6 +19,8 @@ from typing import Any
 
 import yaml
 
+from drafters.masking_spellings import plain_mail
+
 __all__ = ["DIGIT_KINDS", "KINDS", "canonical", "final_class", "invent", "pour", "words"]
 
 KINDS: Mapping[str, str] = {
@@ -68,7 +70,9 @@ def canonical(kind: str, value: str) -> str:
         plain = "".join(character for character in plain if character.isalnum())
         return plain.upper()
     if kind == "name" and HANGUL.search(plain):
-        plain = "".join(plain.split())
+        plain = re.sub(r"[\s*_`~]", "", plain)
+    if kind == "email":
+        plain = plain_mail(plain)
     return " ".join(plain.casefold().split())
 
 
@@ -242,9 +246,9 @@ def _korean_name(draw: _Draw, value: str) -> str:
 
 
 def _spaced(form: str, made: str) -> str:
-    """Put the spaces of ``form`` where they were, counted in characters."""
+    """Put the spaces and marks of ``form`` where they were, counted in characters."""
     fresh = iter(made)
-    return "".join(character if character.isspace() else next(fresh, "") for character in form) + "".join(fresh)
+    return "".join(next(fresh, "") if character.isalnum() else character for character in form) + "".join(fresh)
 
 
 def _cased(form: str, made: str) -> str:

@@ -280,6 +280,7 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
             "--resume takes no workloads, no --out and no overrides: a run is continued exactly as it was started"
         )
     folder = RunFolder.open(args.resume)
+    folder.need("workloads", "overrides", "salt", "lang", "status", "engine")
     folder.lock()
     there = [folder.path / item["path_from_run"] for item in folder.manifest["workloads"]]
     paths = [
@@ -336,7 +337,7 @@ def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.store import RunFolder
 
     folder = RunFolder.open(args.folder)
-    return _write_reports(folder, args.lang or folder.manifest["lang"], console)
+    return _write_reports(folder, args.lang or folder.manifest.get("lang") or "en", console)
 
 
 def _compare(args: argparse.Namespace, argv: list[str], console: Console) -> int:

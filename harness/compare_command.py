@@ -12,7 +12,7 @@ from harness.errors import UsageError
 from harness.store import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from harness.analysis.compare import ArmPair, Comparison
 
@@ -49,7 +49,7 @@ def compare(args: argparse.Namespace) -> Compared:
     """Compare, write the files and return what is to be said.
 
     Raises:
-        UsageError: if the runs have nothing in common or an arm is not there.
+        UsageError: if the runs have nothing in common, an arm is not there, or the folder to write to is somebody else's.
         RunFolderError: if a folder is no run, is damaged, or cannot be written.
     """
     from harness.analysis.compare import compare_runs
@@ -59,11 +59,35 @@ def compare(args: argparse.Namespace) -> Compared:
     after = None if args.after is None else RunFolder.open(args.after)
     if after is not None and after.path.resolve() == before.path.resolve():
         raise UsageError(f"{args.before} twice: to compare two arms of one run, give it once with --arms before=after")
+    if args.out is not None:
+        _refuse_foreign(args.out, rendered.FILES, rendered.PAGE)
     result = compare_runs(before, after, args.arms)
     last = before if after is None else after
     lang = args.lang or last.manifest.get("lang") or "en"
     page = rendered.write_all(result, args.out or last.path / _name(result, args.arms), lang)
     return Compared(rendered.console(result, lang), page, rendered.headline(result, lang))
+
+
+def _refuse_foreign(out: Path, own: Collection[str], page: str) -> None:
+    """Refuse a folder that holds other things than an earlier comparison, so that none of them is written over or mixed up with it.
+
+    Hidden files, which desktops leave everywhere, do not count.
+    """
+    try:
+        there = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(
+            f"--out {out}: {error.strerror}; give a folder that is new, empty or of an earlier comparison"
+        ) from error
+    foreign = [name for name in there if name not in own or page not in there]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise UsageError(
+            f"--out {out} holds files that no comparison wrote ({foreign[0]}{more}); give a folder that is new, empty or of an earlier "
+            "comparison"
+        )
 
 
 def _pair(text: str) -> ArmPair:

@@ -63,7 +63,7 @@ COMPARED = (
     *_sides("n_steps_failed", ("Failed steps", "실패한 단계"), "steps", "lower", (
         "Counted steps without a complete answer", "온전한 응답을 받지 못한 집계 대상 단계 수")),
     column("setting", ("Setting", "설정"), None, None, (
-        "What was set otherwise on the two sides.", "양쪽에서 다르게 정해진 것.")),
-    *_sides("value", ("Value", "값"), None, None, ("Its value", "설정된 값")),
+        "What was set otherwise on the two sides, or what a run folder lacks.", "양쪽에서 다르게 정해진 것, 또는 실행 폴더에 빠진 것.")),
+    *_sides("value", ("Value", "값"), None, None, ("Its value, or how many there are", "설정된 값 또는 개수")),
 )
 # fmt: on

@@ -264,6 +264,7 @@ class _Cells:
             error_message=None if good else _why(outcome),
             started_at=started_at,
             drained=drained,
+            counted_steps=plan.counted_steps,
         )
         return record, outcome
 

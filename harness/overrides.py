@@ -40,9 +40,18 @@ class Overrides:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Overrides:
-        """Inverse of :meth:`to_json`."""
-        lists = {key: tuple(value[key]) for key in ("concurrency", "arms") if value[key] is not None}
-        return cls(**{**value, **lists})
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            UsageError: if the value is not what that returns.
+        """
+        try:
+            lists = {key: tuple(value[key]) for key in ("concurrency", "arms") if value[key] is not None}
+            return cls(**{**value, **lists})
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"manifest.json: overrides are not as a run writes them ({error!r}); restore the file or start a new run"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,11 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     for option, value in (("kind", overrides.engine), ("model", overrides.model), ("base_url", overrides.base_url)):
         if value is not None:
             data["engine"][option] = value
+    options: dict[tuple[str | int, ...], str] = {
+        ("engine", key): f"--{key.replace('_', '-')} {value}"
+        for key, value in (("model", overrides.model), ("base_url", overrides.base_url))
+        if value is not None
+    }
     if overrides.engine is not None and overrides.engine != given.engine.kind:
         data["engine"]["options"] = {}  # they are settings of the engine that the file names
     kept = _kept(
@@ -108,7 +122,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         raise UsageError(
             f"--concurrency {','.join(map(str, workload.concurrency))} names a value twice; each must be different"
         )
-    return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept))
+    return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept), options=options)
 
 
 def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | None) -> list[int]:

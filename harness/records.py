@@ -159,7 +159,8 @@ class CellRecord:
     ``server_before`` and ``server_after`` are the engine's counters around the cell (the cell had the engine to itself), ``None``
     where it has none. ``cache_policy`` says what was done about prompt caches: salt, reset or shared. ``started_at`` is the wall clock
     (UTC), since the monotonic one means nothing across a resumed run. ``drained`` tells whether the server was seen without work
-    after the cut tail, ``None`` if nobody looked.
+    after the cut tail, ``None`` if nobody looked. ``counted_steps`` are the rows of counted tasks that it left among the steps, ``None``
+    in runs that did not write it down.
     """
 
     cell: CellKey
@@ -175,6 +176,7 @@ class CellRecord:
     error_message: str | None = None
     started_at: str | None = None
     drained: bool | None = None
+    counted_steps: int | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Return one flat row; counters get the prefixes ``before_`` and ``after_``."""

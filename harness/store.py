@@ -10,17 +10,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 import orjson
 
+from harness.damage import cell_of, check_manifest, read_manifest, step_of
 from harness.errors import RunFolderError
 from harness.records import CellKey, CellRecord, Round, StepRecord
 
+Made = TypeVar("Made")
 FORMAT = 1
 LOCK = ".lock"
 MANIFEST, STEPS, ROUNDS, OUTPUTS, CELLS = "manifest.json", "steps.jsonl", "rounds.jsonl", "outputs.jsonl", "cells.jsonl"
@@ -86,25 +88,36 @@ class RunFolder:
         """Open an existing run for reading, or for appending after a kill.
 
         Raises:
-            RunFolderError: if there is no manifest, it is damaged, or it was written by another format.
+            RunFolderError: if there is no manifest, it or a line of the outputs is damaged, or it was written by another format.
         """
         file = path / MANIFEST
         try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
+            manifest = read_manifest(file)
         except OSError as error:
             raise RunFolderError(
                 f"{path} is no run folder ({MANIFEST}: {error.strerror}); give a folder that harness run wrote"
             ) from error
-        except ValueError as error:
-            raise RunFolderError(f"{file}: damaged ({error}); restore it or run again") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             given = manifest.get("format") if isinstance(manifest, dict) else None
             raise RunFolderError(
                 f"{file}: format {given!r}, this version reads format {FORMAT}; use the version that wrote it"
             )
+        check_manifest(file, manifest)
         run = cls(path, manifest)
         run._known_outputs = {output.sha256 for output in run.outputs()}
         return run
+
+    def need(self, *keys: str) -> None:
+        """Check that the manifest has what continuing the run needs.
+
+        Raises:
+            RunFolderError: naming what it lacks.
+        """
+        lacking = [key for key in keys if key not in self.manifest]
+        if lacking:
+            raise RunFolderError(
+                f"{self.path / MANIFEST} lacks {', '.join(lacking)}, so the run cannot be continued; restore the file or start a new run"
+            )
 
     def lock(self) -> None:
         """Keep other processes from writing to the folder until this one closes it or ends.
@@ -203,25 +216,23 @@ class RunFolder:
 
     def steps(self) -> Iterator[StepRecord]:
         """Yield every step that was written, of unfinished attempts too."""
-        return (StepRecord.from_row(row) for row in self.rows(STEPS))
+        return self._records(STEPS, step_of)
 
     def cells(self) -> Iterator[CellRecord]:
         """Yield every finished or failed cell."""
-        return (CellRecord.from_row(row) for row in self.rows(CELLS))
+        return self._records(CELLS, cell_of)
 
     def outputs(self) -> Iterator[Output]:
         """Yield every stored output line; where a hash appears twice the later one has more."""
-        for row in self.rows(OUTPUTS):
-            ids = row["token_ids"]
-            yield Output(row["sha256"], row["text"], None if ids is None else tuple(ids))
+        return self._records(OUTPUTS, _output)
 
     def rounds(self) -> Iterator[StepRounds]:
         """Yield the rounds of every step whose engine told them, of unfinished attempts too."""
-        for row in self.rows(ROUNDS):
-            workload, arm, concurrency, repeat, attempt, instance, step_index = row["step"]
-            cell = CellKey(workload, arm, concurrency, repeat)
-            found = tuple(Round.from_row(item) for item in row["rounds"])
-            yield StepRounds(cell, attempt, instance, step_index, row["task_id"], found)
+        return self._records(ROUNDS, _step_rounds)
+
+    def round_places(self) -> Iterator[tuple[str, str, int, int, int, int, int]]:
+        """Yield of which steps there are rounds: workload, arm, concurrency, repeat, attempt, instance, step index."""
+        return self._records(ROUNDS, _round_place)
 
     def done_cells(self) -> dict[CellKey, int]:
         """Return the finished cells with the attempt that finished them."""
@@ -233,19 +244,7 @@ class RunFolder:
         Raises:
             RunFolderError: if any other line is damaged.
         """
-        file = self.path / name
-        if not file.exists():
-            return
-        with file.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield orjson.loads(line)
-                except orjson.JSONDecodeError as error:
-                    raise RunFolderError(
-                        f"{file}:{number}: damaged line ({error}); cut the file before it or run again"
-                    ) from error
+        return self._records(name, lambda row: row)
 
     def steps_file(self) -> Path:
         """The file of flat step rows, for readers that scan columns."""
@@ -258,6 +257,24 @@ class RunFolder:
     def derived(self, name: str) -> Path:
         """The path of a file that is computed from the records and may be written again at any time."""
         return self.path / name
+
+    def _records(self, name: str, make: Callable[[Any], Made]) -> Iterator[Made]:
+        """Yield what ``make`` makes of each row; it raises ``ValueError`` (or fails over a key or a type) at one that is none."""
+        file = self.path / name
+        if not file.exists():
+            return
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    found = make(orjson.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    why = f"key {error} is missing" if isinstance(error, KeyError) else error
+                    raise RunFolderError(
+                        f"{file}:{number}: damaged line ({why}); cut the file before it or run again"
+                    ) from error
+                yield found
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         try:
@@ -273,6 +290,29 @@ class RunFolder:
         return RunFolderError(
             f"cannot write to {self.path}: {error.strerror}; make room, then continue with: harness run --resume {self.path}"
         )
+
+
+def _output(row: Any) -> Output:
+    ids = row["token_ids"]
+    if not isinstance(row["sha256"], str) or not isinstance(row["text"], str):
+        raise ValueError("sha256 and text are no texts")
+    if ids is not None and not (isinstance(ids, list) and all(type(item) is int for item in ids)):
+        raise ValueError("token_ids are no whole numbers")
+    return Output(row["sha256"], row["text"], None if ids is None else tuple(ids))
+
+
+def _round_place(row: Any) -> tuple[str, str, int, int, int, int, int]:
+    place = row["step"]
+    if not isinstance(place, list) or [type(item) for item in place] != [str, str, int, int, int, int, int]:
+        raise ValueError("step is no place of a step")
+    return tuple(place)
+
+
+def _step_rounds(row: Any) -> StepRounds:
+    workload, arm, concurrency, repeat, attempt, instance, step_index = _round_place(row)
+    cell = CellKey(workload, arm, concurrency, repeat)
+    found = tuple(Round.from_row(item) for item in row["rounds"])
+    return StepRounds(cell, attempt, instance, step_index, row["task_id"], found)
 
 
 def text_sha256(text: str) -> str:

@@ -9,8 +9,8 @@ import difflib
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -155,16 +155,22 @@ class Workload(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class LoadedWorkload:
-    """A checked workload with its tasks and the means to name the line of any of its keys."""
+    """A checked workload with its tasks and the means to name the line of any of its keys.
+
+    ``options`` are the options of the command line that stand over keys of the file: what is wrong with those is no line's fault.
+    """
 
     path: Path
     sha256: str
     workload: Workload
     tasks: tuple[Task, ...]
     lines: dict[tuple[str | int, ...], int]
+    options: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def where(self, *location: str | int) -> str:
-        """Return ``file:line`` of a key, or of the nearest enclosing key that the file spells out."""
+        """Return ``file:line`` of a key, or of the nearest enclosing key that the file spells out, or the option that gave its value."""
+        if location in self.options:
+            return self.options[location]
         return f"{self.path}:{_nearest_line(self.lines, location)}"
 
 

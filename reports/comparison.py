@@ -14,7 +14,7 @@ from harness.columns import COLUMNS
 from harness.errors import RunFolderError
 from reports import comparison_charts as charts
 from reports.charts import Chart
-from reports.comparison_sentences import by, certainty, headline, level, of_pair, preamble, subject
+from reports.comparison_sentences import by, certainty, headline, level, of_pair, preamble, setting, subject
 from reports.sections import Headline, Section, page
 from reports.tables import Table, drawn, table, write_frame
 from reports.trust import started
@@ -31,6 +31,9 @@ CSV_FRAMES = {  # file: attribute, columns that say "(all)" where a row pools
     "compared_steps": ("steps", ()),
     "differences": ("differences", ("workload",)),
 }
+PAGE = "comparison.html"
+FILES = frozenset({PAGE, *(f"{name}.csv" for name in CSV_FRAMES)})
+"""The names of all files that a comparison writes."""
 _ACCEPTANCE = ("n_tasks", "n_steps", "window", "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
                "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change")  # fmt: skip
 _TIMES = ("workload", *ARMS, "concurrency", "n_tasks", "window", "task_time_mean_before", "task_time_mean_after", "task_time_ratio",
@@ -56,7 +59,7 @@ def console(comparison: Comparison, lang: str) -> str:
 
 
 def write_all(comparison: Comparison, folder: Path, lang: str) -> Path:
-    """Write ``comparison.html`` and the CSV files into a folder, over older ones of the same names; return the page's path.
+    """Write :data:`PAGE` and the CSV files into a folder, over older ones of the same names; return the page's path.
 
     Raises:
         RunFolderError: if a file cannot be written.
@@ -64,7 +67,7 @@ def write_all(comparison: Comparison, folder: Path, lang: str) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "comparison.html"
+        path = folder / PAGE
         path.write_text(render(comparison, lang), encoding="utf-8", newline="\n")
         for name, (attribute, pooled) in CSV_FRAMES.items():
             write_frame(getattr(comparison, attribute), folder / f"{name}.csv", pooled)
@@ -173,7 +176,12 @@ def _changes(rows: pl.DataFrame, names: Sequence[str], words: Wording, caption: 
 def _differences(frame: pl.DataFrame, words: Wording) -> Table:
     shown = table(frame, frames.DIFFERENCES, words, words.text("comparison.table.differences"))
     rows = tuple(
-        (words.text(f"severity.{cells[0]}"), cells[1], cells[2], *(cell or UNKNOWN for cell in cells[3:]))
+        (
+            words.text(f"severity.{cells[0]}"),
+            cells[1],
+            setting(cells[2], words),
+            *(cell or UNKNOWN for cell in cells[3:]),
+        )
         for cells in shown.rows
     )
     return Table(shown.caption, shown.headers, shown.numeric, rows)

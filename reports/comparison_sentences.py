@@ -9,6 +9,7 @@ import polars as pl
 
 from harness.analysis.compare import ArmPair, Comparison
 from harness.analysis.plan import BASELINE_METHOD, SYNTHETIC_METHOD
+from harness.analysis.wholeness import SETTINGS
 from reports.wording import Wording, is_unknown, percent, wording
 
 Direction = Literal["gained", "lost", "same", "too_few"]
@@ -39,12 +40,13 @@ def preamble(comparison: Comparison, words: Wording) -> list[str]:
         found.append(words.text("comparison.left_out", before=before, after=after))
     severity = {"invalid": "invalid", "limited": "warning"}.get(level(comparison), "")
     serious = comparison.differences.filter(pl.col("severity") == severity)
-    names = serious["setting"].unique(maintain_order=True).to_list()
+    names = [setting(name, words) for name in serious["setting"].unique(maintain_order=True)]
     shown = ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
     if comparison.sound and comparison.unproven:
         first = words.text("comparison.unproven", n=len(names), names=shown, unknown=_unknown(comparison, words))
     else:
-        key = {"invalid": "unsound", "limited": "sound_but", "clear": "sound"}[level(comparison)]
+        limited = "sound_gaps" if set(serious["setting"]) & set(SETTINGS) else "sound_but"
+        key = {"invalid": "unsound", "limited": limited, "clear": "sound"}[level(comparison)]
         first = words.text(f"comparison.{key}", n=len(names), names=shown)
     return [first, *found]
 
@@ -54,6 +56,11 @@ def certainty(comparison: Comparison, words: Wording) -> str:
     if comparison.sound and comparison.unproven:
         return words.text("comparison.certainty.unproven", unknown=_unknown(comparison, words))
     return words.text(f"comparison.certainty.{level(comparison)}")
+
+
+def setting(name: str, words: Wording) -> str:
+    """Return what differs in words, its own name where it is a key of a manifest."""
+    return words.optional(f"comparison.setting.{name}") or name
 
 
 def _unknown(comparison: Comparison, words: Wording) -> str:

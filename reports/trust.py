@@ -90,11 +90,17 @@ def rerun(manifest: Mapping[str, Any]) -> str | None:
 
 
 def started(manifest: Mapping[str, Any]) -> str | None:
-    """Return when the run was started as people write it, to the minute; ``None`` where it was not recorded."""
+    """Return when the run was started as people write it, to the minute; ``None`` where it was not recorded.
+
+    What is no date stands as it was written.
+    """
     created = manifest.get("created")
     if created is None:
         return None
-    return f"{datetime.fromisoformat(str(created)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    try:
+        return f"{datetime.fromisoformat(str(created)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return _short(created)
 
 
 def cells(analysis: RunAnalysis, words: Wording) -> Table:

@@ -5,7 +5,9 @@ Times are in milliseconds from the start of the cell, so that a test can be read
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from harness.records import CellKey, CellRecord, SpecCounters, StepRecord
 from harness.store import Output, RunFolder, text_sha256
 
 MS = 1_000_000  # nanoseconds
+UNSAID = -1  # tasks: as many as have rows
 BASELINE, ARM = "baseline", "ngram"
 TEXT = "The order left the warehouse on Monday and will arrive on Thursday before noon."
 
@@ -74,14 +77,14 @@ def step(
 
 
 def cell(key: CellKey, status: str = "done", **fields: Any) -> CellRecord:
-    """Return the record of a cell that ended."""
+    """Return the record of a cell that ended; :func:`run_folder` writes how many tasks it counted, unless it is said here."""
     plain: dict[str, Any] = {
         "attempt": 1,
         "order": 0,
         "status": status,
         "start_ns": 0,
         "end_ns": 1000 * MS,
-        "counted_tasks": 1,
+        "counted_tasks": UNSAID,
         "cache_policy": "salt",
     }
     return CellRecord(cell=key, **(plain | fields))
@@ -152,8 +155,11 @@ def run_folder(
         folder.append_output(output)
     for record in steps:
         folder.append_step(record)
+    tasks = {(record.cell, record.attempt, record.instance) for record in steps if record.phase == "counted"}
+    begun = Counter((key, attempt) for key, attempt, _ in tasks)
     for ended in cells:
-        folder.append_cell(ended)
+        known = ended.counted_tasks if ended.counted_tasks != UNSAID else begun[ended.cell, ended.attempt]
+        folder.append_cell(replace(ended, counted_tasks=known))
     folder.close()
     return RunFolder.open(path)
 

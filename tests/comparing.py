@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from harness.store import RunFolder
-from tests.builders import BASELINE, cell, cell_key, counters, run_folder, step, workload_entry
+from tests.builders import BASELINE, MS, cell, cell_key, counters, run_folder, step, workload_entry
 
 TASKS = 6
 MODEL = "a" * 64
@@ -68,10 +69,14 @@ def run(
         "task_sha256": {name: name * 8 for name in names},
         "repeats": repeats,
     }
+    begun = crc32(str(path).encode())  # on a machine's clock: no two runs have that in common
     folder = run_folder(
         path,
         records,
-        [cell(key, order=order) for order, key in enumerate(dict.fromkeys(record.cell for record in records))],
+        [
+            cell(key, order=order, start_ns=begun, end_ns=begun + 1000 * MS)
+            for order, key in enumerate(dict.fromkeys(record.cell for record in records))
+        ],
         [workload_entry(**{**plain, **entry})],
         texts=("text", *(texts or {}).values()),
     )

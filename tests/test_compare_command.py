@@ -88,3 +88,30 @@ def test_long_names_of_pairs_stay_apart(tmp_path: Path) -> None:
     for name in names[1:]:
         assert cli.run(["compare", str(tmp_path / "a"), "--arms", f"{names[0]}={name}"]) == 0
     assert len(list((tmp_path / "a").glob("compared-*"))) == 2
+
+
+def test_a_folder_of_other_things_is_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run, somebody's table of the name of one of ours, a file: refused and left as they are."""
+    words = ["compare", *(str(run(tmp_path / name, {"d2": BEFORE}).path) for name in ("a", "b")), "--out"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "differences.csv").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name, said in (("a", "holds files that no comparison wrote (cells.jsonl and 3 more)"),
+                       ("mine", "holds files that no comparison wrote (differences.csv)"),
+                       ("file", "Not a directory")):  # fmt: skip
+        before = sorted(tmp_path.rglob("*"))
+        assert cli.run([*words, str(tmp_path / name)]) == 2
+        assert said in capsys.readouterr().err
+        assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "mine" / "differences.csv").read_text() == "mine"
+
+
+def test_a_comparison_is_written_over_an_earlier_one(tmp_path: Path) -> None:
+    """The folder of an earlier comparison, an empty one, and one with what a desktop leaves behind are all good."""
+    words = ["compare", *(str(run(tmp_path / name, {"d2": BEFORE}).path) for name in ("a", "b")), "--out"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".DS_Store").write_text("")
+    assert cli.run([*words, str(tmp_path / "out")]) == 0
+    (tmp_path / "out" / "comparison.html").write_text("old")
+    assert cli.run([*words, str(tmp_path / "out")]) == 0
+    assert "<html" in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")

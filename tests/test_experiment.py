@@ -111,6 +111,7 @@ async def test_every_step_of_every_cell_is_a_row(tmp_path: Path) -> None:
     assert stopped is None
     phases = Counter(record.phase for record in folder.steps() if record.phase != "cool_down")
     assert phases == {"counted": 48, "warm_up": 8}
+    assert [cell.counted_steps for cell in folder.cells()] == [6] * 8
     assert [(c.cell.concurrency, c.cell.arm) for c in folder.cells()] == [
         (1, "baseline"), (1, "drafted"), (1, "drafted"), (1, "baseline"),
         (2, "drafted"), (2, "baseline"), (2, "baseline"), (2, "drafted"),

@@ -273,3 +273,29 @@ def test_bad_overrides(tmp_path: Path, overrides: Overrides, words: str) -> None
     with pytest.raises(UsageError) as caught:
         apply(load(written(tmp_path, GOOD)), overrides)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (Overrides(engine="builtin", model="no-such"), "--model no-such: "),
+        (Overrides(model="no-such"), "--model no-such: "),
+        (Overrides(engine="builtin", base_url="localhost:80"), "--base-url localhost:80: "),
+    ],
+)
+def test_a_fault_of_the_command_line_is_not_blamed_on_the_file(
+    tmp_path: Path, overrides: Overrides, words: str
+) -> None:
+    """What an option gave is told by the option, since the line of the file says something else."""
+    path = written(tmp_path, "name: w\ntasks: tasks.jsonl\nconcurrency: [1]\narms: [{name: baseline, method: none}]\n")
+    with pytest.raises(WorkloadError) as caught:
+        experiment_of([path], overrides)
+    assert str(caught.value).startswith(words)
+    assert "w.yaml" not in str(caught.value)
+
+
+def test_a_model_of_the_file_is_blamed_on_its_line(tmp_path: Path) -> None:
+    """Without the option it is the file's own fault."""
+    text = "name: w\ntasks: tasks.jsonl\nconcurrency: [1]\nengine: {model: no-such}\narms: [{name: baseline, method: none}]\n"
+    with pytest.raises(WorkloadError, match=r"w\.yaml:4: "):
+        experiment_of([written(tmp_path, text)], Overrides(engine="builtin"))

@@ -30,7 +30,7 @@ from drafters.engine.runner import Runner
 from drafters.engine.target import DecoderModel, TargetError
 from drafters.engine.text import Text
 
-__all__ = ["Assembled", "assemble", "weights_digest"]
+__all__ = ["Assembled", "assemble", "check_device", "weights_digest"]
 
 PACKAGES = ("spec-harness", "torch", "transformers", "tokenizers")
 
@@ -75,7 +75,7 @@ def assemble(
     device and its memory included.
     """
     tell = progress or (lambda stage: None)
-    _check_device(config.device)
+    check_device(config.device)
     torch.set_num_threads(config.threads)
     with _memory(config), ThreadPoolExecutor(1, "digest") as pool:
         digest = pool.submit(weights_digest, config.model)
@@ -108,7 +108,7 @@ def assemble(
         return Assembled(config, runner, text, _facts(config, target, digest.result()), costs)
 
 
-def _check_device(name: str) -> None:
+def check_device(name: str) -> None:
     """Raise TargetError unless this torch can use the device."""
     try:
         torch.zeros(1, device=name).item()

@@ -18,11 +18,13 @@ from drafters.training.stage import StageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["About", "block_name", "model_file", "paired", "rope_base", "sizes"]
+__all__ = ["SOURCE_KEY", "About", "block_name", "model_file", "paired", "rope_base", "sizes"]
 
 KINDS = {architecture: kind for kind, architecture in ARCHITECTURES.items()}
 OUTER_NAMES = {theirs: ours for ours, theirs in OUTER.items()}
 BLOCK_NAMES = {theirs: ours for ours, theirs in INNER.items()}
+SOURCE_KEY = "drafters.source.sha256"
+"""GGUF key of the hash of the weights: every file that is written here has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class About:
             "general.license": self.licence,
             "general.source": self.source,
             "general.description": self.description,
-            "drafters.source.sha256": weights_digest(folder)[0],
+            SOURCE_KEY: weights_digest(folder)[0],
         }
         return {key: value for key, value in made.items() if value is not None}
 
@@ -61,7 +63,7 @@ def model_file(folder: Path, about: About, tokenizer: Path | None = None) -> Ggu
     named = [KINDS[name] for name in config.get("architectures") or [] if name in KINDS]
     if not named:
         raise StageError(
-            f"{folder}: config.json says architectures {config.get('architectures')!r}; allowed: {', '.join(sorted(KINDS))}"
+            f"{folder / 'config.json'} says architectures {config.get('architectures')!r}; allowed: {', '.join(sorted(KINDS))}"
         )
     kind = named[0]
     if config.get("use_sliding_window"):

@@ -7,25 +7,25 @@ it took. Killed and started again, the chain goes on where it was: finished stag
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO
 
+from drafters.training.adapt_checks import check
 from drafters.training.adapt_plan import RUN, Link, links
 from drafters.training.chain_record import ChainRecord, check_asked
 from drafters.training.site import LoadedSite, load_site
 from drafters.training.stage import MANIFEST, StageError, digest, read_manifest, write_whole
 
-__all__ = ["HELP", "NAME", "add_arguments", "left", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "left", "plan", "run"]
 
 NAME = "adapt"
 HELP = "the whole chain from one YAML: corpus to a report before and after"
@@ -53,14 +53,8 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     Returns the exit code of a stage that failed. Raises StageError for a wrong file, and for one that was changed where a
     stage is already begun.
     """
-    loaded = load_site(options.site)
-    _check_method(loaded)
-    out = options.out.resolve()
-    chain = links(loaded, out)
-    _check_command_lines(chain, loaded)
-    if options.plan:
-        for link in chain:
-            say(shlex.join(_command(link, options.lang)))
+    loaded, chain, out = _checked(options)
+    if options.plan:  # the lines come from `plan`
         return 0
     with _alone(out, say) as lock:
         record = ChainRecord.read(out)
@@ -69,6 +63,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
             say(f"[{number + 1}/{len(chain)}] {link.name}; {left(record, chain, number)}")
             code = _run(link, _command(link, options.lang), record, out, lock)
             if code not in (0, THRESHOLD_MISSED):
+                record.forget_unbegun()
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}, see above"
                 say(f"{link.name} {how}; the same command goes on there")
                 return code if code > 0 else 1
@@ -81,42 +76,17 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     return 0
 
 
-def _check_method(loaded: LoadedSite) -> None:
-    """Find wrong settings before the long stages, not after them."""
-    from pydantic import ValidationError
-
-    from drafters.training.methods import METHODS, method_class
-
-    drafter = loaded.site.drafter
-    if drafter.method not in METHODS:
-        return
-    own = {"num_tokens": drafter.num_tokens} if drafter.num_tokens is not None else {}
-    try:
-        method_class(drafter.method).settings.model_validate(own | drafter.settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        allowed = ", ".join(method_class(drafter.method).settings.model_fields)
-        raise StageError(
-            f"{loaded.lines.where('drafter', 'settings', key)}: {key} is {first['input']!r:.80}: {first['msg']}; "
-            f"settings of {drafter.method}: {allowed}"
-        ) from error
+def plan(options: argparse.Namespace) -> list[str]:
+    """The stages' command lines, once the file is checked as `run` checks it; nothing is done. Raises StageError."""
+    _, chain, _ = _checked(options)
+    return [shlex.join(_command(link, options.lang)) for link in chain]
 
 
-def _check_command_lines(chain: Sequence[Link], loaded: LoadedSite) -> None:
-    """Find what a stage does not take before the first one runs."""
-    for link in chain:
-        if link.stage == "compare":
-            continue
-        parser = argparse.ArgumentParser(prog=f"drafters {link.stage}", add_help=False)
-        parser.error = partial(_refuse, loaded, link)  # type: ignore[method-assign]  # it would end the program
-        importlib.import_module(f"drafters.training.{link.stage}_stage").add_arguments(parser)
-        parser.parse_args(link.argv()[1:])
-
-
-def _refuse(loaded: LoadedSite, link: Link, message: str) -> NoReturn:
-    section = "drafter" if link.stage == "quantize" else link.stage
-    raise StageError(f"{loaded.lines.where(section)}: 'drafters {link.stage}' says: {message}")
+def _checked(options: argparse.Namespace) -> tuple[LoadedSite, list[Link], Path]:
+    loaded, out = load_site(options.site), options.out.resolve()
+    chain = links(loaded, out)
+    check(loaded, chain, out)
+    return loaded, chain, out
 
 
 def _command(link: Link, lang: str) -> list[str]:
@@ -130,8 +100,7 @@ def _run(link: Link, command: Sequence[str], record: ChainRecord, out: Path, loc
     record.begin(link.name, link.asked(out))
     shown = None
     if link.stage == "compare":
-        link.folder.mkdir(exist_ok=True)
-        shown = (link.folder / TEXT).open("wb")
+        shown = _text_of_comparison(link.folder, record.stages[link.name]["done"])
     before, begun = record.seconds(link.name), time.monotonic()
     environment = os.environ | {PARENT: "1"}
     # The child holds the lock too, so that a chain started again waits for what a killed one left behind.
@@ -154,6 +123,17 @@ def _run(link: Link, command: Sequence[str], record: ChainRecord, out: Path, loc
             child.stdin.close()
         if shown is not None:
             shown.close()
+            (link.folder / f".{TEXT}").replace(link.folder / TEXT)
+
+
+def _text_of_comparison(folder: Path, done: bool) -> BinaryIO:
+    """Open what the comparison prints into, hidden until it is over: it writes among its own files alone, in a folder that
+    holds no half comparison of a killed one, which takes seconds to be made anew."""
+    if not done:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+    (folder / TEXT).unlink(missing_ok=True)
+    return (folder / f".{TEXT}").open("wb")
 
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:

@@ -66,8 +66,10 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     ]
     if not examples:
         raise StageError(f"{options.examples} holds no examples; regenerate more")
+    from drafters.engine.assembly import check_device
     from drafters.training.capture_work import Work
 
+    check_device(options.device)
     work = Work.plan(examples, layers, hidden, int(options.shard_mib * MIB))
     _tell_size(options, work, say)
     if (done := begin(options.out, NAME, inputs, settings)) is not None:  # by another process, just now

@@ -33,7 +33,7 @@ class ChainRecord:
             return cls(path, {})
         try:
             stages = json.loads(path.read_text("utf-8"))["stages"]
-            kept = {name: entry for name, entry in stages.items() if (out / name).is_dir()}
+            kept = {name: entry for name, entry in stages.items() if _begun(out / name)}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StageError(f"{path} cannot be read ({error}); give a new folder") from error
         return cls(path, kept)
@@ -55,6 +55,12 @@ class ChainRecord:
         self.stages[name]["done"] = True
         self._write()
 
+    def forget_unbegun(self) -> None:
+        """Stages that refused their input and took their folder back may be asked anew."""
+        for name in [name for name in self.stages if not _begun(self.path.parent / name)]:
+            del self.stages[name]
+        self._write()
+
     def seconds(self, name: str) -> float:
         """How long a stage was at work so far."""
         return float(self.stages.get(name, {}).get("seconds", 0.0))
@@ -65,6 +71,11 @@ class ChainRecord:
 
     def _write(self) -> None:
         write_whole(self.path, json.dumps({"stages": self.stages}, ensure_ascii=False, indent=2) + "\n")
+
+
+def _begun(folder: Path) -> bool:
+    """Whether anything of a stage is there; an empty folder is none."""
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def check_asked(record: ChainRecord, chain: Sequence[Link], out: Path, site: Path) -> None:

@@ -22,7 +22,7 @@ from drafters.training.corpus.collecting import Inputs, collect, learn
 from drafters.training.corpus.documents import MIN_CHARACTERS
 from drafters.training.corpus.pieces import beginning, cut, request_for
 from drafters.training.corpus.sources import LeftOut, parse_given
-from drafters.training.stage import StageError, begin, finish, write_whole
+from drafters.training.stage import StageError, begin, check_apart, finish, write_whole
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -32,6 +32,13 @@ OUTPUTS = ("conversations.jsonl", "masking.json", "report.json")
 WORK = ".masked.jsonl"
 MIN_KEY_BYTES = 16
 SHOWN = 3
+NAMED = 20
+LIMITS = (
+    "Names are found beside a key, a head, a title or another cue, and then everywhere. A name that stands nowhere but in "
+    "running text, most of all a foreign one, a nickname, passwords and keys of programs are not looked for: read a sample of "
+    "conversations.jsonl before it leaves the house."
+)
+"""What masking does not do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +79,15 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     inputs = Inputs(
         *([parse_given(value) for value in getattr(options, kind)] for kind in ("documents", "conversations", "tasks"))
     )
-    key = _key(options.key_file, options.out, say) if options.mask != "none" else b""
     out: Path = options.out
+    read = [given.path for _, _, given in inputs.named()]
+    check_apart(out, read)
+    _once(inputs)
+    key = _key(options.key_file, out, read, say) if options.mask != "none" else b""
+    if options.mask == "none":
+        say(
+            f"--mask none: names, numbers and addresses will stand in {out} as they are; it is as secret as what is read"
+        )
     settings = {
         "tags": {name: f"{given.language or ''}/{given.text_type or ''}" for name, _, given in inputs.named()},
         "mask": options.mask,
@@ -109,6 +123,7 @@ def _build(inputs: Inputs, masker: Masker, options: argparse.Namespace, say: Cal
             "near-duplicates of heldout, removed from train": choice.repeats_of_heldout,
         },
         "pieces of heldout, removed from documents of train": sum(map(len, choice.without.values())),
+        "limits": LIMITS if masker.mode != "none" else "nothing is masked: what was read stands there as it is",
         "left_out": [{"file": one.file, "reason": one.reason} for one in left_out],
     }
     masking = {
@@ -182,12 +197,26 @@ def _check(options: argparse.Namespace) -> None:
         raise StageError(f"--limit {options.limit}; allowed: 1 or more")
 
 
-def _key(path: Path | None, out: Path, say: Callable[[str], None]) -> bytes:
-    """Read the key, or make the file. Raises StageError where it lies in the output folder or is too short."""
+def _once(inputs: Inputs) -> None:
+    """Raise StageError where a file would be read twice by one reader: which tags are meant could not be told."""
+    for kind in ("documents", "conversations", "tasks"):
+        paths = [(given.path, given.path.resolve()) for given in getattr(inputs, kind)]
+        for index, (path, place) in enumerate(paths):
+            for other, whole in (one for number, one in enumerate(paths) if number != index):
+                if place == whole or (place.is_relative_to(whole) and whole.is_dir()):
+                    twice = "is given twice" if place == whole else f"lies in {other}, which is given too"
+                    raise StageError(f"--{kind}: {path} {twice}; give each folder and file once")
+
+
+def _key(path: Path | None, out: Path, read: Sequence[Path], say: Callable[[str], None]) -> bytes:
+    """Read the key, or make the file. Raises StageError where it lies in the output, in what is read, or is too short."""
     if path is None:
         return secrets.token_bytes(32)
     if path.resolve().is_relative_to(out.resolve()):
         raise StageError(f"{path} lies in the output folder; keep the key apart from what it protects")
+    inside = next((given for given in read if path.resolve().is_relative_to(given.resolve())), None)
+    if inside is not None:
+        raise StageError(f"{path} lies in {inside}, which is read; keep the key apart from what it protects")
     try:
         if not path.exists():
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
@@ -230,7 +259,7 @@ def _disk(error: OSError, out: Path) -> str:
 def _why(left_out: Sequence[LeftOut]) -> str:
     if not left_out:
         return ": the folders hold no files; give folders with text files"
-    shown = "; ".join(f"{one.file}: {one.reason}" for one in left_out[:SHOWN])
+    shown = "; ".join(f"{one.known_as or one.file}: {one.reason}" for one in left_out[:SHOWN])
     more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
     return f", all {len(left_out)} were left out ({shown}{more})"
 
@@ -242,12 +271,16 @@ def _tell(
     left_out: Sequence[LeftOut],
     say: Callable[[str], None],
 ) -> None:
-    for one in left_out[:SHOWN]:
-        say(f"left out {one.file}: {one.reason}")
-    if len(left_out) > SHOWN:
-        say(f"left out {len(left_out) - SHOWN} more; report.json names them all")
+    for one in left_out[:NAMED]:
+        say(f"left out {one.known_as or one.file}: {one.reason}")
+    if len(left_out) > NAMED:
+        say(
+            f"left out {len(left_out) - NAMED} more; report.json has them all, with unknown words of their names masked"
+        )
     removed = sum(report["duplicates"].values())
     masked = sum(masking["kinds"].values())
     say(
         f"{report['taken']} texts and conversations, {removed} of them repeat others; {masked} personal values masked; {total} written"
     )
+    if masking["mode"] != "none":
+        say("a name with nothing beside it that points to a person may have stayed; read a sample before sharing")

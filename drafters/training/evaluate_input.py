@@ -12,12 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from drafters import reference
+from drafters.engine.config import ServedDrafter
 from drafters.specs import SpecError, parse_spec, split_spec
 from drafters.training.stage import StageError
 
-__all__ = ["BASELINE", "FILES", "context_tokens", "input_files", "read_arms", "read_workloads", "target_folder"]
+__all__ = [
+    "BASELINE",
+    "FILES",
+    "check_served",
+    "context_tokens",
+    "input_files",
+    "read_arms",
+    "read_workloads",
+    "target_folder",
+]
 
 BASELINE = "baseline"
 FILES = ("model", "corpus")  # options of a drafter that name a file or folder
@@ -54,11 +65,24 @@ def read_arms(texts: Sequence[str]) -> list[dict[str, Any]]:
             if options.get(key) is not None:
                 options[key] = str(_located(str(options[key]), text))
         try:
-            parse_spec({**{key: value for key, value in options.items() if key != "lengths"}, "method": method})
+            check_served({**options, "method": method})
         except SpecError as error:
             raise SpecError(f"--drafter {text!r}: {error}") from error
         arms.append({"name": name, "method": method, "options": options})
     return arms
+
+
+def check_served(drafter: Mapping[str, Any]) -> None:
+    """Raise SpecError for a drafter that cannot be: keys of its spec, and ``lengths``."""
+    spec = parse_spec({key: value for key, value in drafter.items() if key != "lengths"})
+    lengths = drafter.get("lengths", "fixed")
+    try:
+        ServedDrafter(spec=spec, lengths=lengths)
+    except ValidationError as error:
+        raise SpecError(
+            f"lengths is {lengths!r:.80}; allowed: fixed, goodput, or a table from the smallest number of sequences to the "
+            "draft length from there on, such as {1: 8, 4: 3}"
+        ) from error
 
 
 def _located(given: str, drafter: str) -> Path:
@@ -67,8 +91,12 @@ def _located(given: str, drafter: str) -> Path:
             return reference.drafter(given)
         except reference.MissingReference as error:
             raise StageError(f"--drafter {drafter!r}: {error}") from error
-    path = Path(given).expanduser().resolve()
-    if not path.exists():
+    try:
+        path = Path(given).expanduser().resolve()
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StageError(f"--drafter {drafter!r:.200}: {given!r:.80} is no path ({error}); give one that is") from error
+    if not there:
         raise StageError(f"--drafter {drafter!r}: {path} does not exist; give the path of one that does")
     return path
 
@@ -100,6 +128,8 @@ def read_workloads(
     own = context_tokens(target) if options.context_tokens is None else None
     contents: dict[Path, dict[str, Any]] = {}
     for path in paths:
+        if path in contents:
+            raise StageError(f"the workload {path} is given twice; leave one out")
         if path.name in {other.name for other in contents if other != path}:
             raise StageError(f"two workload files are called {path.name}; rename one")
         contents[path] = _workload(path, options, target, arms, own)
@@ -128,7 +158,8 @@ def _workload(
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StageError(f"{path} cannot be read as a workload ({error}); {FORM}") from error
+        reason = " ".join(str(error).split())  # YAML tells it in several lines
+        raise StageError(f"{path} cannot be read as a workload ({reason}); {FORM}") from error
     if not isinstance(content, dict) or "tasks" not in content:
         raise StageError(f"{path} is no workload: it has no key 'tasks'; {FORM}")
     given = _mapping(path, content, "engine")
@@ -159,7 +190,10 @@ def _tasks(path: Path, content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for source in sources:
         if not isinstance(source, dict) or not isinstance(source.get("file"), str):
             raise StageError(f"{path}: tasks has {source!r:.80}; give a file, or a list of file and take")
-        yield {**source, "file": str((path.parent / source["file"]).resolve())}
+        try:
+            yield {**source, "file": str((path.parent / source["file"]).resolve())}
+        except (OSError, RuntimeError, ValueError) as error:
+            raise StageError(f"{path}: tasks has {source['file']!r:.80}, which is no path; give a file") from error
 
 
 def _mapping(path: Path, content: Mapping[str, Any], key: str) -> dict[str, Any]:

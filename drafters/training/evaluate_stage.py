@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ NAME = "evaluate"
 HELP = "measure drafters in deployed form: a harness run with a baseline and these drafters as arms"
 RUN, REPORT = "run", "report.json"
 DONE, THRESHOLD_MISSED, BAD_INPUT, INTERRUPTED = 0, 3, 2, 130
-LAST_LINES = 12  # of the harness, told when it fails
+ERROR = "error: "  # what the harness's last words begin with
 Say = Callable[[str], None]
 
 
@@ -90,7 +92,7 @@ def run(options: argparse.Namespace, say: Say) -> int:
         say(f"already evaluated; the figures are in {options.out / REPORT}")
         return DONE
     files = _write(contents, options.out / "workloads")
-    code = _harness(_command(options, files), say, options.out)
+    code = _harness(_command(options, files), say, options.out, dict(zip(files, contents, strict=True)))
     if code != DONE:
         return code
     report = figures(options.out / RUN, [arm["name"] for arm in arms[1:]])
@@ -150,8 +152,8 @@ def _command(options: argparse.Namespace, files: Sequence[Path]) -> list[str]:
     return command
 
 
-def _harness(command: Sequence[str], say: Say, out: Path) -> int:
-    """Run the harness and pass on what it says.
+def _harness(command: Sequence[str], say: Say, out: Path, given: Mapping[Path, Path]) -> int:
+    """Run the harness and pass on what it says; ``given``: the file behind each copy that it is given.
 
     Returns 0 where it measured everything, 130 where it was interrupted and its own code where its engine failed: what it measured is
     kept, and the same command continues it. Raises StageError where it refuses its input.
@@ -168,12 +170,13 @@ def _harness(command: Sequence[str], say: Say, out: Path) -> int:
         start_new_session=True,
     )
     assert process.stdout is not None  # a pipe was asked for
-    last: list[str] = []
+    refusal: list[str] = []  # its last words: told once, by whoever catches what is raised here
     try:
         for line in process.stdout:
             text = line.rstrip()
-            if text:
-                last = [*last[-LAST_LINES:], text]
+            if refusal or text.startswith(ERROR):
+                refusal.append(text)
+            elif text:
                 say(text)
         code = process.wait()
     except KeyboardInterrupt:
@@ -184,21 +187,33 @@ def _harness(command: Sequence[str], say: Say, out: Path) -> int:
         if process.poll() is None:
             _stopped(process)
         process.stdout.close()
+    if code == BAD_INPUT:
+        _take_back(out)
+        raise StageError(f"the harness refused its input: {_refused(refusal, given)}")
+    for text in refusal:
+        say(text)
     if code in (DONE, THRESHOLD_MISSED):
         return DONE
     if code == INTERRUPTED:
         say("interrupted; the same command continues it")
         return INTERRUPTED
-    if code == BAD_INPUT:
-        _take_back(out)
-        raise StageError("the harness refused its input: " + "\n".join(last))
     say(f"the harness ended with code {code}; the same command continues the run where it stopped")
     return code
+
+
+def _refused(lines: Sequence[str], given: Mapping[Path, Path]) -> str:
+    """What the harness said, with the files that the user has instead of their copies, whose lines are other ones."""
+    text = "\n".join(lines).removeprefix(ERROR) or "it said nothing"
+    for copy, original in given.items():
+        shown = str(original).replace("\\", r"\\")  # a backslash would be one of the pattern
+        text = re.sub(rf"{re.escape(str(copy))}(:\d+)?", shown, text)
+    return text
 
 
 def _take_back(out: Path) -> None:
     """Make a folder in which nothing was measured free again, so that a corrected command can use it."""
     if not (out / RUN / "manifest.json").exists():
+        shutil.rmtree(out / RUN, ignore_errors=True)  # logs of an engine that did not start
         for file in (out / "workloads").iterdir():
             file.unlink(missing_ok=True)
         (out / "workloads").rmdir()

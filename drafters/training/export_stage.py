@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from drafters.training.stage import StageError
+from drafters.training.stage import StageError, check_apart
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "export"
 HELP = "write a target or a drafter as GGUF, for llama.cpp"
+HEAD_BYTES = 1 << 16
+"""Of a GGUF file: its own keys stand before the tokenizer's tables."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write this drafter of the target: dflash, dflash2, eagle3, draft_model",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.gguf", help="the file; one that is there is replaced"
+        "--out", type=Path, required=True, metavar="FILE.gguf", help="the file; an earlier export is replaced"
     )
     parser.add_argument(
         "--dtype",
@@ -42,8 +44,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     from drafters.export import About, drafter_file, model_file
 
     out: Path = options.out
-    if out.is_dir():
-        raise StageError(f"--out {out} is a folder; give the path of the file, such as {out / 'model.gguf'}")
+    _check_out(out, [folder for folder in (options.target, options.drafter) if folder is not None])
     folder: Path = options.target if options.drafter is None else options.drafter
     about = About(options.name or folder.resolve().name, options.licence, options.source)
     target, drafter = options.target, options.drafter
@@ -51,3 +52,24 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     made.write(out, options.dtype)
     say(f"{out}: {made.architecture}, {len(made.tensors)} tensors, {options.dtype}, {out.stat().st_size / 1e6:.1f} MB")
     return 0
+
+
+def _check_out(out: Path, read: Sequence[Path]) -> None:
+    """Raise StageError for a place where something else stands, or that is read."""
+    if out.is_dir():
+        raise StageError(f"--out {out} is a folder; give the path of the file, such as {out / 'model.gguf'}")
+    check_apart(out, read)
+    if (out.exists() or out.is_symlink()) and not _is_export(out):
+        raise StageError(f"--out {out} is there and is no earlier export; give another path, or remove it")
+
+
+def _is_export(path: Path) -> bool:
+    """Whether a file is a GGUF of this stage, which says so in its first keys."""
+    from drafters.export.target import SOURCE_KEY
+
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return head.startswith(b"GGUF") and SOURCE_KEY.encode() in head

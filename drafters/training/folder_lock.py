@@ -38,6 +38,11 @@ class FolderLock:
         self._file = file
         return True
 
+    @property
+    def held(self) -> bool:
+        """Whether this process has the lock."""
+        return self._file is not None
+
     def free(self) -> None:
         """Give the lock back, if this process has it."""
         if self._file is not None:

@@ -32,6 +32,7 @@ TARGET_PROJECTION = re.compile(r"model\.layers\.\d+\..*_proj\.weight")
 PLAIN_IN_DRAFTERS = re.compile(
     r"embed|codebook|lm_head|norm|base_kernel|^\d+\.\d+\.weight$"
 )  # the last: Medusa's heads
+FLOATING = {"F64", "F32", "F16", "BF16"}
 NOT_MODELS = {"manifest.json", "request.json"}
 
 
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     folders = {"model": options.model} | ({"base": options.base} if options.base else {})
     for folder in folders.values():
         _files(folder)
+    _check_weights(options.model, options.base)
     if begin(options.out, NAME, folders, {"scheme": options.scheme}) is not None:
         say(f"{options.out} is complete; nothing is left to quantize")
         return 0
@@ -101,6 +103,46 @@ def _names(folder: Path) -> dict[str, Path]:
     return found
 
 
+def _check_weights(model: Path, base: Path | None) -> None:
+    """Raise StageError, from what the files say of their tensors, for a model without projections and a base of another."""
+    after = _shapes(model)
+    target = any(name.startswith("model.layers.") for name in after)
+    chosen = {
+        name: shape
+        for name, (kind, shape) in after.items()
+        if kind in FLOATING and quantized_name(name, len(shape), target)
+    }
+    if not chosen:
+        raise StageError(f"{model} has no projection that can be quantized; give a target or a drafter's checkpoint")
+    if base is None:
+        return
+    before = _shapes(base)
+    if before.keys() != after.keys():
+        odd = sorted(before.keys() ^ after.keys())
+        raise StageError(
+            f"base and model differ in {len(odd)} tensors, {odd[0]} among them; give the weights that the training "
+            "started from"
+        )
+    for name, shape in chosen.items():
+        if (old := before[name][1]) != shape:
+            raise StageError(
+                f"{name} has shape {tuple(old)} in {base} and {tuple(shape)} in {model}; "
+                "give the weights that the training started from"
+            )
+
+
+def _shapes(folder: Path) -> dict[str, tuple[str, list[int]]]:
+    """Tensor → its type as safetensors call it, and its shape."""
+    from safetensors import safe_open
+
+    found: dict[str, tuple[str, list[int]]] = {}
+    for name, file in _names(folder).items():
+        with safe_open(file, "pt") as reader:
+            part = reader.get_slice(name)
+            found[name] = (part.get_dtype(), part.get_shape())
+    return found
+
+
 def _write(model: Path, out: Path, scheme: Any, say: Callable[[str], None]) -> tuple[list[str], dict[str, Any]]:
     from safetensors import safe_open
     from safetensors.torch import save
@@ -122,8 +164,6 @@ def _write(model: Path, out: Path, scheme: Any, say: Callable[[str], None]) -> t
                 report[name] = _entry(tensor, tensors[name], scheme if chosen else None)
         write_whole(out / file.name, save(tensors, metadata={"format": "pt"}))
         written.append(file.name)
-    if not any(entry["held_as"] == scheme for entry in report.values()):
-        raise StageError(f"{model} has no projection that can be quantized; give a target or a drafter's checkpoint")
     for file in sorted(model.iterdir()):
         if file.is_file() and file not in files and not file.name.startswith(".") and file.name not in NOT_MODELS:
             try:
@@ -181,11 +221,6 @@ def _change(base: Path, model: Path, say: Callable[[str], None]) -> dict[str, An
     for name, old, new in _pairs(before, names):
         if not new.is_floating_point() or not quantized_name(name, new.dim(), target):
             continue
-        if old.shape != new.shape:
-            raise StageError(
-                f"{name} has shape {tuple(old.shape)} in {base} and {tuple(new.shape)} in {model}; "
-                "give the weights that the training started from"
-            )
         say(f"comparing {name}")
         tensors[name] = list(changes(old, new))
     return {
@@ -197,12 +232,6 @@ def _change(base: Path, model: Path, say: Callable[[str], None]) -> dict[str, An
 def _pairs(before: Mapping[str, Path], after: Mapping[str, Path]) -> Iterator[tuple[str, Tensor, Tensor]]:
     from safetensors import safe_open
 
-    if before.keys() != after.keys():
-        odd = sorted(before.keys() ^ after.keys())
-        raise StageError(
-            f"base and model differ in {len(odd)} tensors, {odd[0]} among them; give the weights that the training "
-            "started from"
-        )
     for name in sorted(after):
         with safe_open(before[name], "pt") as old, safe_open(after[name], "pt") as new:
             yield name, old.get_tensor(name), new.get_tensor(name)

@@ -15,6 +15,7 @@ from drafters.training.conversations import Conversation, read_conversations
 from drafters.training.stage import MANIFEST, StageError, begin, finish, read_manifest, write_whole
 
 if TYPE_CHECKING:
+    from drafters.engine.config import EngineConfig
     from drafters.training.regenerate.dialogue import Rules
     from drafters.training.regenerate.work import Work
 
@@ -65,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     """Regenerate. Raises StageError, TargetError or what a full disk gives; what was answered stays for the next try."""
     _check(options)
+    if options.target:
+        _engine_config(options)
     read_manifest(options.corpus, "corpus")
     inputs = {"corpus": options.corpus / MANIFEST, **_inputs(options)}
     done = begin(options.out, NAME, inputs, _settings(options))
@@ -96,19 +99,10 @@ def _answer(options: argparse.Namespace, work: Work, say: Callable[[str], None])
 
 def _answer_locally(options: argparse.Namespace, work: Work, say: Callable[[str], None]) -> dict[str, Any]:
     from drafters.engine.assembly import assemble
-    from drafters.engine.config import EngineConfig
     from drafters.engine.text import TextError
     from drafters.training.regenerate.answers_local import answer_locally
 
-    config = EngineConfig(
-        model=options.target,
-        dtype=options.dtype,
-        weights=options.weights,
-        device=options.device,
-        threads=options.threads or len(os.sched_getaffinity(0)),
-        max_sequences=options.concurrency,
-        context_tokens=options.context_tokens or DEFAULT_CONTEXT,
-    )
+    config = _engine_config(options)
     try:
         engine = assemble(config, progress=say)
     except TextError as error:
@@ -122,6 +116,31 @@ def _answer_locally(options: argparse.Namespace, work: Work, say: Callable[[str]
     dialogues = work.dialogues(engine.text, _rules(options, engine.config.context_tokens))
     answer_locally(engine.runner, engine.text, dialogues, options.concurrency, work.ended)
     return {"tokens_from": "engine", "context_tokens": engine.config.context_tokens, "model": engine.facts["model"]}
+
+
+def _engine_config(options: argparse.Namespace) -> EngineConfig:
+    """Raises StageError for what the engine does not allow."""
+    from pydantic import ValidationError
+
+    from drafters.engine.config import EngineConfig
+
+    names = {"max_sequences": "concurrency"}
+    try:
+        return EngineConfig(
+            model=options.target,
+            dtype=options.dtype,
+            weights=options.weights,
+            device=options.device,
+            threads=options.threads or len(os.sched_getaffinity(0)),
+            max_sequences=options.concurrency,
+            context_tokens=options.context_tokens or DEFAULT_CONTEXT,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        option = names.get(key, key).replace("_", "-")
+        said = first["msg"]
+        raise StageError(f"--{option} is {first['input']!r:.80}: {said[:1].lower()}{said[1:]}") from error
 
 
 async def _answer_by_server(options: argparse.Namespace, work: Work, say: Callable[[str], None]) -> dict[str, Any]:
@@ -161,7 +180,7 @@ def _write(options: argparse.Namespace, work: Work, facts: dict[str, Any], say: 
     if not report["examples"]:
         raise StageError(
             f"no answer of {len(chosen)} conversations can be learnt from (ended: {report['ended']}); give other conversations, "
-            "a larger --context-tokens, or --keep-repetition where answers loop"
+            "a larger --context-tokens, or --keep-repetition where answers loop, and another --out"
         )
     write_whole(options.out / EXAMPLES, work.results.example_lines(chosen))
     write_failures(options.out, work.failures)

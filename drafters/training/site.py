@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from drafters import reference
-from drafters.specs import SPECS, SpecError, parse_spec
+from drafters.specs import SPECS, SpecError
 from drafters.training.conversations import LANGUAGES
+from drafters.training.evaluate_input import check_served
 from drafters.training.stage import StageError
 from drafters.training.yaml_lines import Lines, explain, read_yaml
 
@@ -93,9 +94,9 @@ class Corpus(_Strict):
     tasks: list[Source] = []
     masking: Literal["surrogate", "label", "none"] = "surrogate"
     key_file: str | None = None
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    held_out: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     seed: Annotated[int, Field(ge=0)] = 1
-    max_characters: Count | None = None
+    max_characters: Annotated[int, Field(ge=200)] | None = None
     limit: Count | None = None
 
     @model_validator(mode="after")
@@ -108,7 +109,7 @@ class Corpus(_Strict):
 class Server(_Strict):
     """A running OpenAI-compatible server of the same target, with the folder of its tokenizer."""
 
-    base_url: str
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s]+")]
     model: str
     tokenizer: str
 
@@ -216,24 +217,35 @@ class LoadedSite:
         return None if self.site.drafter.start is None else self.model("drafter", "start")
 
     def file(self, given: str) -> Path:
-        """The path behind an entry of the file."""
-        path = Path(given).expanduser()
-        return (self.path.parent / path).resolve()
+        """The path behind an entry of the file. Raises StageError for what can be none."""
+        try:
+            path = (self.path.parent / Path(given).expanduser()).resolve()
+            path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise StageError(f"{given!r:.80} is no path ({reason}); give one that is") from error
+        return path
 
     def model(self, *key: str) -> Path:
         """The folder behind a shipped name or a path. Raises StageError where neither is there."""
         given: Any = self.site
         for part in key:
             given = getattr(given, part)
-        folder = self.file(given)
+        place = f"{self.lines.where(*key)}: {'.'.join(key)} is {given!r:.80}"
+        try:
+            folder = self.file(given)
+        except StageError as error:
+            raise StageError(f"{place}: {error}") from error
         if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
             return folder
+        if folder.exists() or ("/" in given and not given.startswith(reference.PREFIX)):
+            state = "lacks config.json or *.safetensors" if folder.exists() else "does not exist"
+            raise StageError(f"{place}: {folder} {state}; give a model's folder, or the name of a shipped one")
         try:
             return reference.target() if given == reference.TARGET else reference.drafter(given)
         except reference.MissingReference as error:
             raise StageError(
-                f"{self.lines.where(*key)}: {'.'.join(key)} is {given!r}: no model folder (config.json, *.safetensors), and "
-                f"of the shipped ones: {error}"
+                f"{place}: no model folder (config.json, *.safetensors), and of the shipped ones: {error}"
             ) from error
 
 
@@ -271,9 +283,18 @@ def _faults(loaded: LoadedSite) -> Iterator[str]:
     named += [(("evaluate", "workloads", index), given) for index, given in enumerate(site.evaluate.workloads)]
     if site.regenerate.server is not None:
         named.append((("regenerate", "server", "tokenizer"), site.regenerate.server.tokenizer))
+    if site.corpus.key_file is not None:
+        named.append((("corpus", "key_file"), site.corpus.key_file))
     for location, given in named:
-        if not loaded.file(given).exists():
+        try:
+            path = loaded.file(given)
+        except StageError as error:
+            yield f"{lines.where(*location)}: {error}"
+            continue
+        if not path.exists() and location != ("corpus", "key_file"):  # the key is made where there is none
             yield f"{lines.where(*location)}: no file or folder {given!r}; paths are relative to {loaded.path.parent}"
+        elif location[:2] == ("corpus", "tasks") and path.is_dir():
+            yield f"{lines.where(*location)}: {given!r} is a folder; give the file, such as tasks.jsonl"
     models = [("target", "model")] + ([("drafter", "start")] if site.drafter.start is not None else [])
     for place in models:
         try:
@@ -282,9 +303,8 @@ def _faults(loaded: LoadedSite) -> Iterator[str]:
             yield str(error)
     if site.train.mix and site.drafter.method == "ngram":
         yield f"{lines.where('train', 'mix')}: an ngram table counts all text once; leave out mix"
-    spec = {key: value for key, value in drafter_spec(site, Path("checkpoint")).items() if key != "lengths"}
     try:
-        parse_spec(spec)
+        check_served(drafter_spec(site, Path("checkpoint")))
     except SpecError as error:
         yield f"{lines.where('drafter', 'options')}: {error}"
     yield from _arm_faults(loaded)

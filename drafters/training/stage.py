@@ -20,13 +20,26 @@ from typing import Any
 
 from drafters.training.folder_lock import LOCK, lock_of
 
-__all__ = ["Manifest", "StageError", "begin", "digest", "finish", "read_manifest", "take_back", "write_whole"]
+__all__ = [
+    "Manifest",
+    "StageError",
+    "begin",
+    "check_apart",
+    "digest",
+    "finish",
+    "read_manifest",
+    "take_back",
+    "take_back_unworked",
+    "write_whole",
+]
 
 REQUEST, MANIFEST = "request.json", "manifest.json"
 PACKAGES = ("spec-harness", "torch", "transformers", "tokenizers", "safetensors", "maskingtape")
 CHUNK_BYTES = 1 << 20
 TEMPORARY = re.compile(r"\..+\.\d+")
 """What `write_whole` and checkpoints write before they rename: a dot, the file's name, the process."""
+SCRATCH = frozenset({".masked.jsonl", ".conversations.jsonl.partial"})
+"""What `drafters corpus` writes on its way: it never goes on from there, so nothing is lost with it."""
 
 
 class StageError(ValueError):
@@ -50,15 +63,22 @@ def digest(path: Path) -> str:
 
     Raises StageError where there is nothing to read.
     """
-    if path.is_file():
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError as error:  # a name too long, a folder that may not be entered
+        raise StageError(
+            f"{str(path)[:200]} cannot be read: {error.strerror}; give a file or a folder that can"
+        ) from error
+    if is_file:
         return _of_file(path)
-    if not path.is_dir():
+    if not is_folder:
         raise StageError(f"{path} does not exist; give a file or a folder that does")
     whole = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         relative = file.relative_to(path)
         if file.is_file() and not any(part.startswith(".") for part in relative.parts):
-            whole.update(f"{relative.as_posix()}\0{_of_file(file)}\n".encode())
+            # a name need not be UTF-8: archives of other systems bring any bytes
+            whole.update(f"{relative.as_posix()}\0{_of_file(file)}\n".encode(errors="surrogateescape"))
     return whole.hexdigest()
 
 
@@ -68,8 +88,12 @@ def begin(folder: Path, stage: str, inputs: Mapping[str, Path], settings: Mappin
     writing is gone.
 
     ``settings`` holds everything that decides the outcome, as JSON values. Raises StageError when the folder holds other
-    work, finished or begun: nothing is overwritten. Also when another process works in it.
+    work, finished or begun: nothing is overwritten. Also when another process works in it, and where it lies within an
+    input: what is written would be read the next time.
+
+    A stage that refuses its input afterwards only raises: the command line then calls `take_back_unworked`.
     """
+    check_apart(folder, inputs.values())
     asked = {
         "stage": stage,
         "inputs": {name: digest(path) for name, path in inputs.items()},
@@ -118,6 +142,36 @@ def take_back(folder: Path) -> None:
     lock_of(folder.resolve()).end()
 
 
+def take_back_unworked(folder: Path) -> bool:
+    """Undo `begin` after a refusal, where nothing of worth was done; tells whether it was undone.
+
+    Of worth is whatever is neither of `begin`, nor half a file, nor `SCRATCH`, nor empty. Where there is any, where the
+    work is whole, or where this process has not begun it, everything stays.
+    """
+    lock = lock_of(folder.resolve())
+    if not lock.held or not (folder / REQUEST).is_file() or (folder / MANIFEST).exists():
+        return False
+    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    if not all(_worthless(folder, path) for path in files):
+        return False
+    for path in files:
+        if path not in (folder / LOCK, folder / REQUEST):
+            path.unlink(missing_ok=True)
+    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        path.rmdir()
+    take_back(folder)
+    return True
+
+
+def check_apart(folder: Path, inputs: Iterable[Path]) -> None:
+    """Raise StageError where ``folder`` is, or lies within, a folder that is read; a finished stage is told by its manifest."""
+    place = folder.resolve()
+    for given in inputs:
+        read = given.parent if given.name == MANIFEST else given
+        if place.is_relative_to(read.resolve()):
+            raise StageError(f"--out {folder} lies in {read}, which is read; give a folder outside it")
+
+
 def read_manifest(folder: Path, stage: str) -> Manifest:
     """Read the manifest of a finished stage, after every output was found to be what it says.
 
@@ -135,8 +189,11 @@ def read_manifest(folder: Path, stage: str) -> Manifest:
         )
     try:
         manifest = Manifest(**value)
+        _check_kinds(manifest)
     except TypeError as error:
-        raise StageError(f"{path} is of another version ({error}); run the stage again in a new folder") from error
+        raise StageError(
+            f"{path} is damaged or of another version ({error}); run the stage again in a new folder"
+        ) from error
     for name, sha256 in manifest.outputs.items():
         file = folder / name
         if not file.is_file() or _of_file(file) != sha256:
@@ -170,6 +227,8 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
 def _done(folder: Path, stage: str, asked: Mapping[str, Any]) -> Manifest | None:
     """The manifest of this very work. Raises StageError for other work, and for files of nobody knows whom."""
     if (folder / MANIFEST).exists():
+        if (other := _read_json(folder / MANIFEST).get("stage")) != stage:
+            raise StageError(f"{folder} holds the result of 'drafters {other}'; give another folder")
         done = read_manifest(folder, stage)
         _same(folder, asked, {"stage": done.stage, "inputs": dict(done.inputs), "settings": dict(done.settings)})
         return done
@@ -179,6 +238,24 @@ def _done(folder: Path, stage: str, asked: Mapping[str, Any]) -> Manifest | None
     elif any(not _of_begin(path.name) for path in folder.iterdir()):
         raise StageError(f"{folder} holds files that are not of this stage; give an empty or a new folder")
     return None
+
+
+def _check_kinds(manifest: Manifest) -> None:
+    for name in ("inputs", "settings", "outputs", "counts", "versions"):
+        value = getattr(manifest, name)
+        if not isinstance(value, dict):
+            raise TypeError(f"{name} is {value!r:.80}, not an object")
+        if name in ("inputs", "outputs") and not all(isinstance(sha256, str) for sha256 in value.values()):
+            raise TypeError(f"{name} holds something that is no hash")
+
+
+def _worthless(folder: Path, path: Path) -> bool:
+    """Whether nothing is lost with a file."""
+    if path.is_symlink():
+        return False
+    if path.parent == folder and (_of_begin(path.name) or path.name == REQUEST or path.name in SCRATCH):
+        return True
+    return TEMPORARY.fullmatch(path.name) is not None or path.stat().st_size == 0
 
 
 def _of_begin(name: str) -> bool:
@@ -200,7 +277,9 @@ def _same(folder: Path, asked: Mapping[str, Any], found: Mapping[str, Any]) -> N
             continue
         if key == "stage":
             raise StageError(f"{folder} belongs to 'drafters {found.get(key)}'; give another folder")
-        then, now = dict(found.get(key) or {}), asked[key]
+        then, now = found.get(key), asked[key]
+        if not isinstance(then, dict):
+            raise StageError(f"{folder / REQUEST} is damaged ({key} is {then!r:.80}); give another folder")
         names = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
         shown = "; ".join(f"{name} was {then.get(name)!r}, now {now.get(name)!r}" for name in names[:3])
         raise StageError(f"{folder} holds work with other {key} ({shown}); give another folder, or remove this one")

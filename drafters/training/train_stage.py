@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from drafters.specs import SpecError
 from drafters.training.loop_settings import Intervals
 from drafters.training.stage import MANIFEST, Manifest, StageError, begin, digest, finish
 from drafters.training.train_options import (
@@ -69,6 +70,10 @@ def _begin(options: argparse.Namespace, settings: dict[str, Any], say: Callable[
     from drafters.training.train_inputs import check_target, read_finished
 
     mix = None if options.mix is None else parse_mix(options.mix)
+    if options.method != NGRAM and options.device is not None:
+        from drafters.engine.assembly import check_device
+
+        check_device(options.device)
     manifests = read_finished(options.examples)
     say(f"reading the files of {options.target}")
     files = digest(options.target)
@@ -138,7 +143,10 @@ def _train(options: argparse.Namespace, settings: MethodSettings, world: World, 
     start = None if options.start is None else Checkpoint.load(options.start)
     mix = None if options.mix is None else parse_mix(options.mix)
     settings = completed(settings, examples.train, mix, target.vocab_size, start, say)
-    method = method_class(options.method)(target, settings, start)
+    try:
+        method = method_class(options.method)(target, settings, start)
+    except SpecError as error:  # it knows the checkpoint's content, not where it lies
+        raise SpecError(f"--start {options.start}: {error}" if options.start else str(error)) from error
     method.module.to(target.device)
     fingerprint = target.fingerprint()
     features = features_of(options.features, examples, method, target, fingerprint)

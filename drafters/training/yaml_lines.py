@@ -48,6 +48,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         known = dict(_lines(path, node, ())) if node is not None else {}
         data = yaml.safe_load(text)
+    except StageError:
+        raise  # it is a ValueError, and says by itself which line it means
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise StageError(f"{path}:{line}: not YAML: {error.problem or error}; check indentation and quoting") from error

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from harness.analysis import compared_figures as figures
-from harness.analysis import soundness
+from harness.analysis import soundness, wholeness
 from harness.analysis.loading import Records, read_records
 from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
@@ -85,7 +85,8 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
             message says what each holds.
         RunFolderError: if a folder is damaged.
     """
-    sides = (read_records(before), read_records(before if after is None else after))
+    first = read_records(before)
+    sides = (first, first if after is None else read_records(after))
     after_folder = before if after is None else after
     pairs = _arms(sides, (before, after_folder), arms, within=after is None)
     gone = {
@@ -103,6 +104,7 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
     good = figures.in_window(everything.filter(pl.col("ok") & pl.col("ok_after")))
     tasks = figures.in_window(_joined(left.tasks, right.tasks, TASK).filter(pl.col("ok") & pl.col("ok_after")))
     workloads = [plan.name for plan in _shared(sides) if plan.name in set(everything["workload"])]
+    folders = wholeness.differences(*sides, [plan.name for plan in _shared(sides)])
     rows = soundness.differences(before.manifest, after_folder.manifest, workloads, pairs)
     prompts = soundness.of_prompts(
         everything.filter(pl.col("ok") & pl.col("ok_after")), before.manifest, after_folder.manifest
@@ -122,7 +124,7 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
         drafting=drafting,
         left_out=left_out,
         adrift=adrift,
-        differences=soundness.frame([*prompts, *rows]),
+        differences=soundness.frame([*folders, *prompts, *rows]),
         times=figures.times(tasks),
         acceptance=figures.acceptance(good),
         survival=figures.survival(good),

@@ -11,6 +11,7 @@ from harness.analysis.outputs import StepKey, prompts
 from harness.analysis.plan import WorkloadPlan, read_plan
 from harness.analysis.rows import read_rows
 from harness.analysis.steps import add_steady, add_times, task_rows, windows
+from harness.analysis.wholeness import Wholeness, wholeness
 from harness.errors import WorkloadError
 from harness.store import RunFolder
 from harness.workload import load
@@ -19,7 +20,8 @@ from harness.workload import load
 @dataclass(frozen=True, slots=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
-    written. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it."""
+    written. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it. ``status`` is the manifest's,
+    ``whole`` what the folder lacks."""
 
     plans: tuple[WorkloadPlan, ...]
     steps: pl.DataFrame
@@ -29,6 +31,8 @@ class Records:
     tokens: dict[str, tuple[int, ...] | None]
     prompts: dict[StepKey, str]
     unread: dict[str, str]
+    status: str | None
+    whole: Wholeness
 
 
 def read_records(folder: RunFolder) -> Records:
@@ -60,6 +64,8 @@ def read_records(folder: RunFolder) -> Records:
         tokens=tokens,
         prompts=known_prompts,
         unread=unread,
+        status=folder.manifest.get("status"),
+        whole=wholeness(folder, rows, cells, texts),
     )
 
 

@@ -73,7 +73,7 @@ def read_plan(manifest: Mapping[str, Any]) -> tuple[WorkloadPlan, ...]:
     """
     try:
         return tuple(_workload(item) for item in manifest["workloads"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunFolderError(
             f"manifest.json: workloads are not as a run writes them ({error!r}); restore the file"
         ) from error

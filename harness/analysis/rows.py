@@ -18,7 +18,7 @@ from harness.analysis.frames import CELL
 from harness.analysis.plan import WorkloadPlan
 from harness.errors import RunFolderError
 from harness.records import ENGINE_DIED
-from harness.store import STEPS, RunFolder
+from harness.store import RunFolder
 
 Columns = dict[str, type[pl.DataType] | pl.DataType]
 COUNTERS: Columns = {
@@ -27,6 +27,11 @@ COUNTERS: Columns = {
     "num_accepted_tokens": pl.Int64,
     "num_accepted_tokens_per_pos": pl.List(pl.Int64),
 }
+ALWAYS = (
+    "workload", "arm", "concurrency", "repeat", "attempt", "phase", "instance", "task_id", "step_index", "kind", "language", "due_ns",
+    "end_ns", "tool_wait_ns", "max_tokens", "chunks",
+)  # fmt: skip
+"""Of a step: what every row has. A row without one of them is no step."""
 KEY: Columns = {
     "workload": pl.String,
     "arm": pl.String,
@@ -55,6 +60,7 @@ CELL_ROWS = pl.Schema(
     KEY
     | {"order": pl.Int64, "status": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "counted_tasks": pl.Int64}
     | {"cache_policy": pl.String, "error_message": pl.String, "started_at": pl.String, "drained": pl.Boolean}
+    | {"counted_steps": pl.Int64}
     | {f"before_{name}": kind for name, kind in COUNTERS.items()}
     | {f"after_{name}": kind for name, kind in COUNTERS.items()}
 )
@@ -99,14 +105,26 @@ def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:
             stream.seek(-1, 2)
             whole = stream.read(1) == b"\n"
         if whole:
-            return pl.scan_ndjson(path, schema=STEP_ROWS).collect()
-        data = path.read_bytes()  # a kill cut the last line: read up to the line before it
-        data = data[: data.rfind(b"\n") + 1]
-        return pl.read_ndjson(BytesIO(data), schema=STEP_ROWS) if data else pl.DataFrame(schema=STEP_ROWS)
+            rows = pl.scan_ndjson(path, schema=STEP_ROWS).collect()
+        else:
+            data = path.read_bytes()  # a kill cut the last line: read up to the line before it
+            data = data[: data.rfind(b"\n") + 1]
+            rows = pl.read_ndjson(BytesIO(data), schema=STEP_ROWS) if data else pl.DataFrame(schema=STEP_ROWS)
     except pl.exceptions.PolarsError as error:
-        for _ in folder.rows(STEPS):  # names the damaged line
+        raise _damaged(folder, str(error)) from error
+    lacking = rows.select(pl.any_horizontal(pl.col(ALWAYS).is_null()).arg_true()).to_series()
+    if lacking.len():
+        raise _damaged(folder, f"row {lacking[0] + 1} is no step")
+    return rows
+
+
+def _damaged(folder: RunFolder, why: str) -> RunFolderError:
+    try:
+        for _ in folder.steps():  # names the damaged line
             pass
-        raise RunFolderError(f"{path}: damaged ({error}); restore it or run again") from error
+    except RunFolderError as error:
+        return error
+    return RunFolderError(f"{folder.steps_file()}: damaged ({why}); restore it or run again")
 
 
 def _cell_rows(folder: RunFolder) -> pl.DataFrame:

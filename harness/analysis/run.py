@@ -24,6 +24,7 @@ from harness.analysis.speedup import pairs, speed_up
 from harness.analysis.thresholds import SCHEMA, evaluate
 from harness.analysis.validity import findings
 from harness.analysis.verdicts import verdicts
+from harness.analysis.wholeness import findings as of_folder
 from harness.store import RunFolder
 
 
@@ -80,7 +81,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans, records.unread, deaths(folder))),
+        findings=tuple(findings(steps, tasks, cells, plans, records.unread, deaths(folder), of_folder(records.whole))),
         verdicts=verdicts(curve_list, break_evens, same, steps),
     )
     judged, open_questions = evaluate(analysis, plans)

@@ -35,6 +35,7 @@ _OF_TARGET = (
     "model.kind",
     "model_ftype",
 )  # weights of other values are another target
+_ORDER = {"invalid": 0, "warning": 1, "note": 2}
 _LONGEST = 120
 _LABEL_BYTES = 24  # of a salt beside the run's and the workload's name: load, repeat, cycle, brackets
 _AS_GIVEN = {"weights": "plain", "dtype": "float32"}  # how an engine holds weights that tells nothing of it
@@ -45,7 +46,7 @@ _UNKNOWN = f"{_PROMPTS} not known"
 
 
 def differences(before: Manifest, after: Manifest, workloads: Iterable[str], arms: Sequence[ArmPair]) -> list[Row]:
-    """Return what two runs' manifests say differs on the workloads that they share, the most serious first.
+    """Return what two runs' manifests say differs on the workloads that they share.
 
     Of one run compared with itself only its arms can differ.
     """
@@ -59,8 +60,7 @@ def differences(before: Manifest, after: Manifest, workloads: Iterable[str], arm
             rows.append(("warning", name, SALT, *labels))  # type: ignore[arg-type]
     rows += _of_engine(before.get("engine") or {}, after.get("engine") or {}, arms)
     rows += _of_surroundings(before, after)
-    order = {"invalid": 0, "warning": 1, "note": 2}
-    return sorted(rows, key=lambda row: order[row[0]])
+    return rows
 
 
 def changed_tasks(before: Manifest, after: Manifest, workload: str) -> tuple[str, ...]:
@@ -136,8 +136,8 @@ def _label(manifest: Manifest, workload: str) -> str | None:
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Return ``frames.DIFFERENCES``."""
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    """Return ``frames.DIFFERENCES``, the most serious first."""
+    return pl.DataFrame(sorted(rows, key=lambda row: _ORDER[row[0]]), schema=SCHEMA, orient="row")
 
 
 def _workload(manifest: Manifest, name: str) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,6 +32,10 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "no_finished_cell": ("n_cells",),
     "cells_unfinished": ("n_planned", "n_done", "n_failed", "n_unfinished", "missing"),
     "cells_foreign": ("n_cells",),
+    "steps_missing": ("n_cells", "n_done", "missing"),
+    "steps_doubled": ("n_steps", "n_cells", "missing"),
+    "outputs_missing": ("n_missing", "n_outputs"),
+    "rounds_missing": ("n_missing", "n_steps"),
     "engine_died": ("n_deaths", "n_cells", "n_again", "where"),
     "costs_measured_again": ("n_deaths",),
     "baseline_missing": (),
@@ -80,12 +84,13 @@ def findings(
     plans: Sequence[WorkloadPlan],
     unread: Mapping[str, str],
     deaths: pl.DataFrame,
+    of_folder: Iterable[Finding] = (),
 ) -> list[Finding]:
     """Return everything found, invalid first, then warnings, then notes.
 
-    ``unread`` is that of ``outputs.prompts``, ``deaths`` that of ``rows.deaths``.
+    ``unread`` is that of ``outputs.prompts``, ``deaths`` that of ``rows.deaths``, ``of_folder`` those of ``wholeness.findings``.
     """
-    found = [*_of_cells(cells, plans), *_of_deaths(cells, plans, deaths), *_of_plans(cells, plans)]
+    found = [*of_folder, *_of_cells(cells, plans), *_of_deaths(cells, plans, deaths), *_of_plans(cells, plans)]
     if not counted(steps).is_empty():
         found += [*_of_load(steps, tasks, cells, plans), *_of_counts(steps, cells, plans), *_of_texts(steps, unread)]
     rank = {"invalid": 0, "warning": 1, "note": 2}

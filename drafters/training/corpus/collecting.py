@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +18,7 @@ from drafters.training.corpus.pieces import cut
 from drafters.training.corpus.sources import Given, LeftOut, Source
 from drafters.training.corpus.splitting import place
 from drafters.training.progress import Pace
+from drafters.training.stage import StageError
 
 __all__ = ["Inputs", "Progress", "Record", "collect", "learn", "texts_of"]
 
@@ -87,7 +88,9 @@ def texts_of(source: Source) -> Iterator[str]:
         yield source.text
     for message in source.messages:
         yield message["content"]
-        yield from (call["function"]["arguments"] for call in message.get("tool_calls", ()))
+        for call in message.get("tool_calls", ()):
+            yield call["function"]["name"]
+            yield call["function"]["arguments"]
     if source.tools:
         yield json.dumps(source.tools, ensure_ascii=False)
 
@@ -103,6 +106,8 @@ def learn(
         if isinstance(source, LeftOut):
             continue
         for text in texts_of(source):
+            if masker.holds_key(text):
+                raise StageError(f"{scope}: the secret key of --key-file stands in it; take it out of what is read")
             masker.learn(text, scope)
             progress.add(len(text.encode("utf-8", "replace")))
         if limit is not None:
@@ -125,13 +130,13 @@ def collect(
         number = -1
         for scope, source in inputs.read():
             if isinstance(source, LeftOut):
-                left_out.append(LeftOut(masker.mask_path(source.file, scope), source.reason))
+                left_out.append(LeftOut(masker.mask_path(source.file, scope), source.reason, source.file))
                 continue
             number += 1
             if keep is None or number in keep:
                 record = _masked(source, scope, masker, limit, file)
                 if isinstance(record, LeftOut):
-                    left_out.append(record)
+                    left_out.append(replace(record, known_as=source.file))
                 else:
                     records.append(record)
             progress.add(sum(len(text.encode("utf-8", "replace")) for text in texts_of(source)))
@@ -142,7 +147,10 @@ def _masked(source: Source, scope: str, masker: Masker, limit: int, file: TextIO
     shown = masker.mask_path(source.file, scope)
     text = None if source.text is None else masker.mask(source.text, scope)
     messages = [_masked_message(message, scope, masker) for message in source.messages]
-    tools = json.loads(masker.mask(json.dumps(source.tools, ensure_ascii=False), scope)) if source.tools else []
+    try:
+        tools = json.loads(masker.mask(json.dumps(source.tools, ensure_ascii=False), scope)) if source.tools else []
+    except ValueError:  # a find across strings; nothing unmasked may take its place
+        return LeftOut(shown, "its tools are no JSON any more when masked")
     said = (
         text if text is not None else "\n".join(_said(message) for message in messages if message["role"] != "system")
     )
@@ -174,7 +182,7 @@ def _masked_message(message: Mapping[str, Any], scope: str, masker: Masker) -> d
                 **call,
                 "id": masker.mask(call["id"], scope),
                 "function": {
-                    "name": call["function"]["name"],
+                    "name": masker.mask(call["function"]["name"], scope),
                     "arguments": masker.mask(call["function"]["arguments"], scope),
                 },
             }

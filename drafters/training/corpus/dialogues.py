@@ -12,7 +12,7 @@ from typing import Any
 from drafters.training.conversations import LANGUAGES
 from drafters.training.corpus.encoding import Unreadable, read_text
 from drafters.training.corpus.languages import text_type_of_genre
-from drafters.training.corpus.sources import Given, LeftOut, Reading, Source
+from drafters.training.corpus.sources import Given, LeftOut, Reading, Source, shown_path
 from drafters.training.stage import StageError
 
 __all__ = ["read_dialogues", "read_tasks"]
@@ -25,6 +25,7 @@ ROLES = {
 """Role, or ShareGPT's ``from`` → role."""
 SESSIONS = ("conversation_id", "session_id", "session", "thread_id", "chat_id", "trace_id", "source", "document_id")
 """Keys that say which lines belong together; such lines fall on one side of the split."""
+MAX_DEPTH = 200
 FORMS = '{"text": …}, {"messages": […], "tools": […]} or {"conversations": [{"from": …, "value": …}]}'
 
 
@@ -37,7 +38,7 @@ def read_dialogues(given: Given) -> Reading:
     root = given.path
     files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     for path in files:
-        name = path.name if path == root else path.relative_to(root).as_posix()
+        name = shown_path(Path(path.name) if path == root else path.relative_to(root))
         if path != root and (
             path.suffix.lower() != ".jsonl" or any(p.startswith(".") for p in path.relative_to(root).parts)
         ):
@@ -111,7 +112,11 @@ def _lines(path: Path, name: str, text: str, given: Given) -> Reading:
         _need(isinstance(turns, list), place, f"neither text nor conversation; a line is {FORMS}")
         messages = [_message(turn, place) for turn in turns or ()]
         if isinstance(response, dict) and isinstance(response.get("choices"), list) and response["choices"]:
-            messages.append(_message(response["choices"][0].get("message", {}), place))
+            first = response["choices"][0]
+            _need(
+                isinstance(first, dict) and "message" in first, place, "a response's choices are objects with 'message'"
+            )
+            messages.append(_message(first["message"], place))
         if not any(message["role"] == "user" and message["content"].strip() for message in messages):
             yield LeftOut(name, f"line {number}: no turn of a user in it")
             continue
@@ -138,10 +143,13 @@ def _objects(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             value = json.loads(line)
         except json.JSONDecodeError as error:
             raise StageError(f"{place}: not JSON ({error.msg}, column {error.colno}); one object a line") from error
-        except RecursionError as error:
-            raise StageError(f"{place}: nested too deeply; one flat object a line") from error
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits; lists in lists
+            raise StageError(f"{place}: {_why(error)}; one flat object a line") from error
+        _need_shallow(value, place)
         if not isinstance(value, dict):
             raise StageError(f"{place}: a line holds an object, not a {type(value).__name__}; a line is {FORMS}")
+        if "\\u0000" in line and "\0" in "".join(_texts(value)):
+            raise StageError(f"{place}: a NUL character (\\u0000) in it, which is no text; write the line anew")
         if "\\ud" in line.lower():  # escaped halves of characters: pairs are text, a lone one is none
             try:
                 json.dumps(value, ensure_ascii=False).encode()
@@ -197,8 +205,9 @@ def _call(call: Any, number: int, place: str) -> dict[str, Any]:
 def _written_calls(content: str, place: str) -> Sequence[Any]:
     try:
         value = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StageError(f"{place}: a function_call turn holds no JSON; it is {{'name': …, 'arguments': …}}") from error
+    _need_shallow(value, place)
     return value if isinstance(value, list) else [value]
 
 
@@ -208,8 +217,11 @@ def _tools(tools: Any, place: str) -> tuple[Mapping[str, Any], ...]:
             tools = json.loads(tools)
         except ValueError:
             tools = None
+        except RecursionError as error:
+            raise StageError(f"{place}: tools are nested too deeply; tools is a list of schemas") from error
     if not tools:
         return ()
+    _need_shallow(tools, place)
     _need(
         isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools), place, "tools is a list of schemas"
     )
@@ -219,6 +231,34 @@ def _tools(tools: Any, place: str) -> tuple[Mapping[str, Any], ...]:
     )
     _need(named, place, "each tool is {'type': 'function', 'function': {'name': …, 'parameters': …}}")
     return tuple(wrapped)
+
+
+def _need_shallow(value: Any, place: str) -> None:
+    """Refuse what is nested so deeply that what comes later could not write it."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = [one for parts in inner for one in parts]
+        if not level:
+            return
+    raise StageError(f"{place}: nested too deeply; at most {MAX_DEPTH} levels")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _why(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def _session(value: Mapping[str, Any]) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 from drafters.training.corpus.encoding import Unreadable, read_text
 from drafters.training.corpus.languages import language_of_code, text_type_of_folder
-from drafters.training.corpus.sources import Given, LeftOut, Reading, Source
+from drafters.training.corpus.sources import Given, LeftOut, Reading, Source, shown_path
 
 __all__ = ["MIN_CHARACTERS", "TAKEN", "read_documents"]
 
@@ -51,6 +52,8 @@ CODE = frozenset(
 TAKEN = TEXT | HTML | TABLES | CODE
 """Endings of files that are taken; tables and code as they stand."""
 MIN_CHARACTERS = 40
+MAX_CELL = 200
+"""Characters of a cell of a table of values."""
 REASONS = {
     ".jsonl": "one object a line: give it with --conversations",
     ".hwp": "a HWP document: save it as UTF-8 text",
@@ -75,7 +78,7 @@ def read_documents(given: Given) -> Reading:
     )
     for path in files:
         relative = path.relative_to(root) if path != root else Path(path.name)
-        name = relative.as_posix()
+        name = shown_path(relative)
         reason = _not_taken(path, relative)
         if reason:
             yield LeftOut(name, reason)
@@ -146,6 +149,8 @@ class _Visible(HTMLParser):
             "footer",
         ]
     )
+    ROWS = frozenset(["tr", "table"])
+    CELL_ENDS = frozenset(["td", "th", "tr", "table", "tbody", "thead"])
     HIDDEN = frozenset(["script", "style", "head", "template", "noscript"])
 
     def __init__(self) -> None:
@@ -153,22 +158,57 @@ class _Visible(HTMLParser):
         self.parts: list[str] = []
         self._hidden = 0
         self._pre = 0
+        self._rows: list[int] = []  # cells so far of each open row
+        self._cell: int | None = None
+        self._mailbox: tuple[str, int] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open a tag."""
         self._hidden += tag in self.HIDDEN
         self._pre += tag == "pre"
+        href = dict(attrs).get("href") or ""
+        if tag == "a" and href.casefold().startswith("mailto:"):
+            self._mailbox = unquote(href[len("mailto:") :].partition("?")[0]), len(self.parts)
+        if tag in self.ROWS:
+            self._end_cell()
+            self._rows += [0] if tag == "tr" else []
         if tag in self.BLOCKS or tag == "br":
             self.parts.append("\n")
         elif tag in ("td", "th"):
-            self.parts.append(" ")
+            self._end_cell()
+            if self._rows:  # a mark between cells: without it no column can be told
+                self.parts.append(" | " if self._rows[-1] else "")
+                self._rows[-1] += 1
+            self._cell = len(self.parts)
 
     def handle_endtag(self, tag: str) -> None:
         """Close a tag."""
         self._hidden = max(0, self._hidden - (tag in self.HIDDEN))
         self._pre = max(0, self._pre - (tag == "pre"))
-        if tag in self.BLOCKS:
+        if tag == "a":
+            self._end_link()
+        if tag in self.CELL_ENDS:
+            self._end_cell()
+        if tag == "tr" and self._rows:
+            self._rows.pop()
+        if tag in self.BLOCKS and tag != "tr":  # rows stand line by line, as one table
             self.parts.append("\n")
+
+    def _end_link(self) -> None:
+        """Write the address of a link to a mailbox behind its text, as in a mail: it tells that the text is a name."""
+        if self._mailbox:
+            address, start = self._mailbox
+            if address not in "".join(self.parts[start:]) and not self._hidden:
+                self.parts.append(f" <{address}>")
+            self._mailbox = None
+
+    def _end_cell(self) -> None:
+        """Put a short cell on one line, so that its row stays one; a long one is a page's frame and keeps its lines."""
+        if self._cell is not None:
+            text = "".join(self.parts[self._cell :])
+            if len(text) <= MAX_CELL:
+                self.parts[self._cell :] = [re.sub(r"\s+", " ", text).strip()]
+            self._cell = None
 
     def handle_data(self, data: str) -> None:
         """Take text that shows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -23,6 +24,7 @@ CONTAINERS = (
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
 )
+UTF7 = re.compile(r"\+[A-Za-z0-9+/]{3,}-?")
 MAX_BYTES = 256 << 20
 SAMPLE = 200_000
 
@@ -58,11 +60,21 @@ def read_text(path: Path) -> str:
     controls = sum(character < " " and character not in "\t\n\r\f\v\x1b" for character in sample)
     if controls > len(sample) / 100:
         raise Unreadable(_binary())
+    if raw.isascii() and _is_utf7(sample):
+        raise Unreadable(_convert("UTF-7 text", "UTF-7"))
     if sample.count("\ufffd") > len(sample) / 200:
         raise Unreadable(
             "holds replacement characters (U+FFFD): it was converted wrongly before; convert the original again"
         )
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _is_utf7(text: str) -> bool:
+    """Tell whether ASCII is rather Hangul between + and -: of its characters a third and more become such."""
+    shifted = UTF7.findall(text)
+    decoded = [part.encode().decode("utf-7", "ignore") for part in shifted]
+    hangul = sum("가" <= character <= "힣" for part in decoded for character in part)
+    return hangul >= 5 and sum(map(len, shifted)) > len(text) / 3
 
 
 def _other_encoding(raw: bytes, error: UnicodeDecodeError) -> str:

@@ -33,6 +33,7 @@ PARTS = {
     "code": "Python", "office-ko": "Korean office documents (generated, held-out forms)",
     "essay-ko": "Korean essays (generated)", "agent-ko": "Korean agent dialogues (generated, held-out tools)",
     "agent-en": "English agent dialogues (generated, held-out tools)", "agent-code": "coding dialogues (generated)",
+    "recall": "values asked back (generated)",
 }  # fmt: skip
 
 FILES = ("folder", "method", "parameters", "bytes", "forecast", "sha256 of the weights")

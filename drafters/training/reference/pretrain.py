@@ -28,19 +28,20 @@ from drafters.training.reference.model import build_target
 from drafters.training.reference.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
 
 WEIGHTS: dict[str, float] = {
-    "ko": 0.16,
-    "ko-code": 0.05,
+    "ko": 0.14,
+    "ko-code": 0.04,
     "ko-chat": 0.01,
-    "en": 0.10,
-    "code": 0.09,
-    "office-ko": 0.09,
-    "essay-ko": 0.05,
+    "en": 0.09,
+    "code": 0.08,
+    "office-ko": 0.08,
+    "essay-ko": 0.04,
     "agent-ko": 0.22,
     "agent-en": 0.11,
     "agent-code": 0.12,
+    "recall": 0.08,
 }
 """Shares of the training tokens by part. Conversations count most, since they are what the workloads ask for."""
-WHOLE = ("ko-chat", "office-ko", "essay-ko", "agent-ko", "agent-en", "agent-code")
+WHOLE = ("ko-chat", "office-ko", "essay-ko", "agent-ko", "agent-en", "agent-code", "recall")
 """Parts whose rows begin with a document."""
 
 

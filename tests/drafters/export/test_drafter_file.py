@@ -15,7 +15,7 @@ from drafters.checkpoint import Checkpoint
 from drafters.engine.assembly import weights_digest
 from drafters.export import About, drafter_file
 from drafters.training import export_stage
-from drafters.training.stage import StageError
+from drafters.training.stage import StageError, digest
 from tests.drafters.export.folders import save_drafter, tiny_target
 
 ABOUT = About("draft")
@@ -153,3 +153,33 @@ def test_the_stage_writes_one_file_and_says_what(tmp_path: Path, target: Path) -
     assert ["qwen3" in said[0], "dflash, 25 tensors, f16" in said[1]] == [True, True]
     with pytest.raises(StageError, match="is a folder"):
         export_stage.run(parser.parse_args(["--target", str(target), "--out", str(tmp_path)]), said.append)
+
+
+def test_only_an_earlier_export_is_replaced(tmp_path: Path, target: Path) -> None:
+    """Notes, a GGUF of somebody else and a link stay as they are; what this command wrote is written anew."""
+    parser = argparse.ArgumentParser()
+    export_stage.add_arguments(parser)
+    own, notes, other, link = (tmp_path / name for name in ("own.gguf", "notes.txt", "other.gguf", "link.gguf"))
+    notes.write_text("mine", "utf-8")
+    other.write_bytes(b"GGUF of somebody else")
+    link.symlink_to(tmp_path / "nowhere")
+    for out in (own, own):
+        assert export_stage.run(parser.parse_args(["--target", str(target), "--out", str(out)]), print) == 0
+    for out in (notes, other, link):
+        with pytest.raises(StageError, match="is there and is no earlier export; give another path"):
+            export_stage.run(parser.parse_args(["--target", str(target), "--out", str(out)]), print)
+    assert (notes.read_text("utf-8"), other.read_bytes(), link.is_symlink()) == ("mine", b"GGUF of somebody else", True)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "new.gguf", "sub/new.gguf"])
+def test_nothing_is_written_into_what_is_read(tmp_path: Path, target: Path, name: str) -> None:
+    """Neither over the weights nor beside them, of target and drafter."""
+    parser = argparse.ArgumentParser()
+    export_stage.add_arguments(parser)
+    drafter = save_drafter("dflash", target, tmp_path / "d")
+    before = {folder: digest(folder) for folder in (target, drafter)}
+    for folder in before:
+        given = ["--target", str(target), "--drafter", str(drafter), "--out", str(folder / name)]
+        with pytest.raises(StageError, match="which is read"):
+            export_stage.run(parser.parse_args(given), print)
+    assert {folder: digest(folder) for folder in (target, drafter)} == before

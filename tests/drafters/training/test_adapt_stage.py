@@ -137,6 +137,7 @@ def begun(place: Path, out: Path) -> Path:
     chain = out / "chain"
     for link in links(loaded, chain)[:2]:
         link.folder.mkdir(parents=True)
+        (link.folder / "request.json").write_text("{}", "utf-8")
         record = ChainRecord.read(chain) if (chain / "chain.json").exists() else ChainRecord(chain / "chain.json", {})
         record.begin(link.name, link.asked(chain))
     return out / "site.yaml"
@@ -229,14 +230,34 @@ def test_the_plan_shows_every_command_line_and_does_nothing(place: Path, tmp_pat
     """One line a stage; no folder is made."""
     parser = argparse.ArgumentParser()
     adapt_stage.add_arguments(parser)
-    said: list[str] = []
-
     options = parser.parse_args([str(place / "site.yaml"), "--out", str(tmp_path / "out"), "--plan"])
+    said = adapt_stage.plan(options)
 
-    assert adapt_stage.run(options, said.append) == 0
     assert len(said) == len(STAGES)
     assert " train --method medusa " in said[2]
     assert not (tmp_path / "out").exists()
+
+
+def test_the_plan_can_be_pasted(place: Path, tmp_path: Path) -> None:
+    """It goes to standard output, a command a line and nothing before it."""
+    words = ["adapt", str(place / "site.yaml"), "--out", str(tmp_path / "out"), "--plan"]
+    done = subprocess.run([sys.executable, "-m", "drafters.cli", *words], capture_output=True, text=True, check=False)
+
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, len(lines)) == (0, "", len(STAGES))
+    assert all(line.startswith(f"{sys.executable} -m ") for line in lines)
+
+
+def test_a_stage_that_took_its_folder_back_may_be_asked_anew(place: Path, tmp_path: Path) -> None:
+    """A refused corpus leaves an empty folder: the corrected file is no other work."""
+    site = begun(place, tmp_path / "copy")
+    chain = site.parent / "chain"
+    record = ChainRecord.read(chain)
+    (chain / "02-regenerate/request.json").unlink()
+    record.forget_unbegun()
+
+    assert list(record.stages) == list(ChainRecord.read(chain).stages) == ["01-corpus"]
+    asked_again(changed(site, "max_tokens: 16", "max_tokens: 24"))
 
 
 def test_a_stage_that_is_done_takes_no_more_time(tmp_path: Path) -> None:

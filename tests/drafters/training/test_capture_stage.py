@@ -17,7 +17,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from drafters.base import Commit, Draft, DraftRequest
 from drafters.engine.runner import Runner
 from drafters.engine.sequence import Request
-from drafters.engine.target import DecoderModel
+from drafters.engine.target import DecoderModel, TargetError
 from drafters.training.examples import Example
 from drafters.training.features import FeatureStore, Place, plan_shards
 from drafters.training.frozen import FrozenTarget
@@ -310,6 +310,22 @@ def test_examples_of_another_target_are_refused(tmp_path: Path, target: Path, ex
         capture("--examples", examples, "--target", folder, "--layers", "1", "--out", tmp_path / "out")
     with pytest.raises(StageError, match=r"holds no config\.json"):
         capture("--examples", examples, "--target", tmp_path, "--layers", "1", "--out", tmp_path / "out")
+
+
+def test_a_layer_that_is_named_twice_is_stored_once(tmp_path: Path, target: Path, examples: Path) -> None:
+    """Layer 1, and the last one, which always is."""
+    capture("--examples", examples, "--target", target, "--layers", "1,1", "--out", tmp_path / "out")
+    assert read_manifest(tmp_path / "out", "capture").counts["layers"] == [1, 3]
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
+    tmp_path: Path, target: Path, examples: Path
+) -> None:
+    """With what there is."""
+    words = ("--layers", "1", "--device", "cuda:77", "--out", tmp_path / "out")
+    with pytest.raises(TargetError, match=r"device 'cuda:77' cannot be used .*; there is cpu"):
+        capture("--examples", examples, "--target", target, *words)
+    assert not (tmp_path / "out").exists()
 
 
 def test_examples_fill_shards_in_their_order() -> None:

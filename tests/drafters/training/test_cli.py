@@ -140,3 +140,37 @@ def test_lines_carry_the_time() -> None:
     assert done.returncode == 0
     assert done.stderr[2] == done.stderr[5] == ":"
     assert done.stderr[8:] == " here\n"
+
+
+REFUSES = """from pathlib import Path; from drafters.training.stage import StageError, begin
+    begin(Path(options.out), "corpus", {{}}, {{"seed": 1}}); {work}raise StageError("no")"""
+
+
+@pytest.mark.parametrize(("work", "left"), [("", []), ('(Path(options.out) / "a").write_text("a"); ', ["a"])])
+def test_a_refusal_after_the_beginning_leaves_the_folder_free_unless_work_is_there(
+    tmp_path: Path, work: str, left: list[str]
+) -> None:
+    """Exit code 2 says that nothing was changed; what was done stays with its request."""
+    code = STUCK.format(body=REFUSES.format(work=work))
+    code = code.replace('add_argument("--out")', 'add_argument("--out", type=__import__("pathlib").Path)')
+    code = code.replace("my folder", str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (2, "error: no\n")
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found == ([".lock", *left, "request.json"] if left else [])
+
+
+def test_the_advice_of_a_refused_corpus_can_be_followed(tmp_path: Path) -> None:
+    """One document cannot be held out: with --held-out 0 the same folder is used."""
+    (tmp_path / "documents").mkdir()
+    text = "The pump of line 4 was replaced on Monday, and the report of the shift says that nothing else was found.\n"
+    (tmp_path / "documents/report.txt").write_text(text * 4, "utf-8")
+    words = ["corpus", "--documents", str(tmp_path / "documents"), "--mask", "none", "--out", str(tmp_path / "out")]
+    refused = drafters(*words)
+    assert (refused.returncode, list((tmp_path / "out").iterdir())) == (2, []), refused.stderr
+    assert "--held-out 0" in refused.stderr
+
+    done = drafters(*words, "--held-out", "0")
+
+    assert done.returncode == 0, done.stderr

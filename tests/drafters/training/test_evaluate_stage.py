@@ -119,6 +119,36 @@ def test_a_harness_that_refuses_leaves_the_folder_free(target: Path, tmp_path: P
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_a_refusal_of_the_harness_is_told_once_and_of_the_file_that_was_given(target: Path, tmp_path: Path) -> None:
+    """Not among the progress as well, and not of the copy that the stage makes."""
+    file = workload(tmp_path, warm_up={"steps": "many"})
+    parser = argparse.ArgumentParser()
+    evaluate_stage.add_arguments(parser)
+    said: list[str] = []
+    with pytest.raises(StageError) as caught:
+        evaluate_stage.run(parser.parse_args(words(target, file, tmp_path / "out")), said.append)
+    assert f"{file}: warm_up.steps" in str(caught.value)
+    assert "error: " not in str(caught.value)
+    assert str(tmp_path / "out") not in str(caught.value)
+    assert not [line for line in said if "warm_up" in line]
+
+
+def test_a_drafter_that_the_engine_refuses_leaves_the_folder_free(target: Path, tmp_path: Path) -> None:
+    """The target's own weights are no Medusa heads: the path is named, and the engine's log does not block the folder."""
+    out = tmp_path / "out"
+    with pytest.raises(StageError, match=rf"(?s)refused its input.*{target}"):
+        evaluate(words(target, workload(tmp_path), out, "--drafter", f"x=medusa,model={target}"))
+    assert list(out.iterdir()) == []
+
+
+def test_a_workload_given_twice_is_refused(target: Path, tmp_path: Path) -> None:
+    """Before anything is written."""
+    file = workload(tmp_path)
+    with pytest.raises(StageError, match=r"w\.yaml is given twice"):
+        evaluate([*words(target, file, tmp_path / "out"), "--workload", str(file)])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("drafter", "message"),
     [
@@ -127,6 +157,7 @@ def test_a_harness_that_refuses_leaves_the_folder_free(target: Path, tmp_path: P
         ("x=dflash2,model=/nowhere/at/all", "/nowhere/at/all does not exist"),
         ("x=ngramm", "unknown method 'ngramm' .did you mean 'ngram'"),
         ("x=ngram,ordr=3", "unknown key 'ordr'"),
+        ("x=ngram,lengths=nonsense", "lengths is 'nonsense'; allowed: fixed, goodput"),
         ("ngram", "give NAME=METHOD"),
     ],
 )

@@ -22,7 +22,7 @@ from drafters.specs import parse_spec
 from drafters.training import quantize_stage
 from drafters.training.frozen import FrozenTarget
 from drafters.training.reference.model import build_target
-from drafters.training.stage import StageError, read_manifest
+from drafters.training.stage import StageError, digest, read_manifest
 
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "head_dim": 8}
 
@@ -159,7 +159,27 @@ def test_a_base_of_other_tensors_is_refused(target: Path, tmp_path: Path) -> Non
 
     with pytest.raises(StageError, match=r"model\.norm\.weight among them"):
         quantized(target, tmp_path / "out", "--scheme", "rtn4", "--base", str(other))
-    assert not (tmp_path / "out/manifest.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_without_a_projection_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """A norm alone leaves nothing to quantize."""
+    folder = tmp_path / "norms"
+    folder.mkdir()
+    save_file({"norm.weight": torch.ones(4)}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}", "utf-8")
+
+    with pytest.raises(StageError, match="has no projection that can be quantized"):
+        quantized(folder, tmp_path / "out", "--scheme", "nf4")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_output_does_not_lie_in_the_model(target: Path, tmp_path: Path) -> None:
+    """Files beside the weights would change what the model is."""
+    before = digest(target)
+    with pytest.raises(StageError, match="which is read; give a folder outside it"):
+        quantized(target, target / "sub", "--scheme", "rtn4")
+    assert digest(target) == before
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:

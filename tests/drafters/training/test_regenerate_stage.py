@@ -266,6 +266,11 @@ def test_a_tokenizer_of_another_target_is_refused(tmp_path: Path, chain: Path) -
         (["--base-url", "http://y"], "--base-url needs --model"),
         (["--target", "CHAIN", "--temperature", "-1"], "--temperature is -1.0; allowed"),
         (["--target", "CHAIN", "--max-tokens", "0"], "--max-tokens is 0; allowed: 1 or more"),
+        (
+            ["--target", "CHAIN", "--context-tokens", "5"],
+            "--context-tokens is 5: input should be greater than or equal",
+        ),
+        (["--target", "CHAIN", "--concurrency", "9999"], "--concurrency is 9999: input should be less than or equal"),
     ],
 )
 def test_bad_options_are_named(tmp_path: Path, chain: Path, arguments: list[str], message: str) -> None:

@@ -187,3 +187,11 @@ def test_the_examples_documents_are_small_and_many() -> None:
 
     assert sum(file.stat().st_size for file in files) < 400_000
     assert 60 <= len(list((EXAMPLE.parent / "site/documents/ko").iterdir())) <= 120
+
+
+def test_a_key_that_stands_twice_is_told_by_its_line_alone(tmp_path: Path) -> None:
+    """The second one's line, and no talk of quoting."""
+    path = tmp_path / "site.yaml"
+    path.write_text("name: a\ntarget: {}\nname: b\n", "utf-8")
+
+    assert complaint(path) == f"{path}:3: key 'name' appears twice; keep one"

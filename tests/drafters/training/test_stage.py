@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from drafters.training.stage import StageError, begin, finish, read_manifest, take_back, write_whole
+from drafters.training import corpus_stage
+from drafters.training.stage import (
+    StageError,
+    begin,
+    digest,
+    finish,
+    read_manifest,
+    take_back,
+    take_back_unworked,
+    write_whole,
+)
 
 BEGIN = (
     "import sys\nfrom pathlib import Path\nfrom drafters.training.stage import begin\n"
@@ -134,3 +146,106 @@ def test_a_file_system_without_locks_is_worked_on_without(tmp_path: Path, monkey
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert open_folder(tmp_path) is None
     assert (tmp_path / "request.json").is_file()
+
+
+def test_a_refusal_before_any_work_frees_the_folder(tmp_path: Path) -> None:
+    """Scratch of the corpus, half files and empty ones are nothing: afterwards other settings may use the folder."""
+    open_folder(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / corpus_stage.WORK).write_text("a masked line")
+    (tmp_path / "checkpoint/.model.safetensors.77").write_text("half")
+    (tmp_path / "partial.jsonl").touch()
+
+    assert take_back_unworked(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+    assert open_folder(tmp_path, seed=2) is None
+
+
+@pytest.mark.parametrize("name", ["partial.jsonl", "state.pt", "checkpoint/model.safetensors", ".notes"])
+def test_work_that_was_done_is_never_deleted(tmp_path: Path, name: str) -> None:
+    """One file with content keeps the folder as it is."""
+    open_folder(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / corpus_stage.WORK).write_text("a masked line")
+    (tmp_path / name).write_text("work")
+
+    assert not take_back_unworked(tmp_path)
+
+    assert (tmp_path / name).read_text() == "work"
+    assert (tmp_path / "request.json").is_file()
+    assert (tmp_path / corpus_stage.WORK).is_file()
+
+
+def test_a_folder_that_another_process_works_in_is_not_taken_back(tmp_path: Path) -> None:
+    """Whoever was refused the lock has begun nothing there."""
+    with another(tmp_path / "out"):
+        with pytest.raises(StageError, match="another process"):
+            open_folder(tmp_path / "out")
+        assert not take_back_unworked(tmp_path / "out")
+        assert (tmp_path / "out/request.json").is_file()
+
+
+@pytest.mark.parametrize("out", ["read", "read/sub/out"])
+def test_a_folder_within_an_input_is_refused(tmp_path: Path, out: str) -> None:
+    """What a stage writes would be read the next time; nothing is made."""
+    read = tmp_path / "read"
+    read.mkdir()
+    (read / "a.txt").write_text("a")
+    (tmp_path / "link").symlink_to(read, target_is_directory=True)
+
+    for given in (read, tmp_path / "link"):
+        with pytest.raises(StageError, match=r"--out .* lies in .*, which is read"):
+            begin(tmp_path / out, "corpus", {"documents": given}, {})
+
+    assert [path.name for path in read.iterdir()] == ["a.txt"]
+
+
+def test_a_folder_within_a_finished_stage_that_is_read_is_refused(tmp_path: Path) -> None:
+    """A stage is given by its manifest; its folder is what must stay as it is."""
+    open_folder(tmp_path / "corpus")
+    write_whole(tmp_path / "corpus/out.txt", "done")
+    finish(tmp_path / "corpus", ["out.txt"], {})
+
+    with pytest.raises(StageError, match="lies in"):
+        begin(tmp_path / "corpus/next", "regenerate", {"corpus": tmp_path / "corpus/manifest.json"}, {})
+
+
+def test_the_finished_folder_of_another_stage_is_told_as_such(tmp_path: Path) -> None:
+    """It was named as the output, so another folder is the advice."""
+    open_folder(tmp_path)
+    finish(tmp_path, [], {})
+
+    with pytest.raises(StageError, match=r"holds the result of 'drafters corpus'; give another folder"):
+        begin(tmp_path, "regenerate", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("inputs", []), ("outputs", ["a"]), ("outputs", {"a": 1}), ("counts", 3), ("settings", None)]
+)
+def test_a_manifest_of_other_kinds_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    """The file, what is wrong in it and what to do."""
+    open_folder(tmp_path)
+    finish(tmp_path, [], {})
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+
+    with pytest.raises(StageError, match=rf"manifest\.json is damaged or of another version .*{key}"):
+        read_manifest(tmp_path, "corpus")
+
+
+def test_a_request_of_other_kinds_is_refused(tmp_path: Path) -> None:
+    """What was asked cannot be told from it."""
+    open_folder(tmp_path)
+    (tmp_path / "request.json").write_text('{"stage": "corpus", "inputs": ["a"], "settings": {}}')
+
+    with pytest.raises(StageError, match=r"request\.json is damaged .inputs is \['a'\]"):
+        open_folder(tmp_path)
+
+
+def test_a_file_name_of_any_bytes_is_hashed(tmp_path: Path) -> None:
+    """Archives of other systems bring names that are not UTF-8."""
+    first = digest(tmp_path)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xb0\xa1.txt")).write_text("text")
+
+    assert digest(tmp_path) != first

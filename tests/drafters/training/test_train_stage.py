@@ -15,14 +15,14 @@ import torch
 
 from drafters.catalog import build
 from drafters.checkpoint import Checkpoint
-from drafters.engine.target import DecoderModel
+from drafters.engine.target import DecoderModel, TargetError
 from drafters.ngram import read_corpus
 from drafters.specs import DraftModelSpec, MedusaSpec, SpecError
 from drafters.training import train_stage
 from drafters.training.capture_stage import add_arguments as add_capture_arguments
 from drafters.training.capture_stage import run as run_capture
 from drafters.training.examples import Example
-from drafters.training.stage import StageError, read_manifest
+from drafters.training.stage import StageError, read_manifest, take_back_unworked
 from drafters.training.train_inputs import completed, method_settings
 from tests.drafters.training.tiny import VOCAB, tiny_examples, train_options, write_examples, write_tiny_target
 
@@ -305,3 +305,23 @@ def test_bad_examples_are_named(target: Path, examples: Path, tmp_path: Path) ->
         train_stage.run(
             train_options(target, examples, tmp_path / "out2", "--start", str(tmp_path / "empty")), Saying()
         )
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
+    target: Path, examples: Path, tmp_path: Path
+) -> None:
+    """With what there is."""
+    with pytest.raises(TargetError, match=r"device 'cuda:77' cannot be used .*; there is cpu"):
+        train_stage.run(train_options(target, examples, tmp_path / "out", "--device", "cuda:77"), Saying())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_that_does_not_fit_is_named_and_frees_the_folder(target: Path, examples: Path, tmp_path: Path) -> None:
+    """The path, since its content alone says little; the corrected command uses the same folder."""
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    Checkpoint({"medusa_num_heads": 4, "medusa_num_layers": 1}, {}).save(empty)
+    options = train_options(target, examples, out, "--start", str(empty))
+    with pytest.raises(SpecError, match=rf"--start {empty}: .*lacks"):
+        train_stage.run(options, Saying())
+    assert take_back_unworked(out)
+    assert list(out.iterdir()) == []

@@ -14,6 +14,7 @@ from drafters.training.reference.office.dialogues import (
     scenario_dialogue,
     tool_request,
 )
+from drafters.training.reference.office.recall import recall
 from drafters.training.reference.sources import Document
 
 PARTS: Mapping[str, int] = {
@@ -22,6 +23,7 @@ PARTS: Mapping[str, int] = {
     "agent-ko": 16_000,
     "agent-en": 9_000,
     "agent-code": 12_000,
+    "recall": 12_000,
 }
 """Generated parts and how many documents each has at scale 1."""
 HELD_OUT_DOCUMENTS = 120
@@ -38,8 +40,8 @@ def generate(
 ) -> Iterator[Document]:
     """Yield the documents of one part; held-out ones come from templates and tool names that the others never use.
 
-    ``code`` are Python files, ``passages`` running texts by language; both of the training side only. Essays and code
-    tasks have no held-out templates: their held-out documents hold other words and changes.
+    ``code`` are Python files, ``passages`` running texts by language; both of the training side only. Essays, code
+    tasks and recall have no held-out templates: their held-out documents hold other words and changes.
 
     Raises:
         ValueError: if code tasks are asked for and no file holds a function.
@@ -71,6 +73,8 @@ def _one(
         return essay(rng)
     if part == "agent-code":
         return code_dialogue(pool, rng)
+    if part == "recall":
+        return recall(rng)
     language = part.removeprefix("agent-")
     draw = rng.random()
     if draw < 0.55 or (draw >= 0.8 and (held_out or not passages.get(language))):

@@ -109,6 +109,16 @@ def test_a_conversation_over_two_files_is_one_unit(tmp_path: Path) -> None:
         ({"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "비밀"}]}]}, "needs the tool's name"),
         ({"messages": [USER], "tools": [{"function": "비밀"}]}, "each tool is"),
         ('{"text": "half \\ud83d of a pair"}', "half of a surrogate pair"),
+        ('{"text": "안녕\\u0000하세요 비밀"}', "log.jsonl:1: a NUL character"),
+        ('{"text": "비밀", "n": ' + "1" * 5000 + "}", "log.jsonl:1: a number with too many digits"),
+        ('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}", "log.jsonl:1: nested too deeply"),
+        ({"request": {"messages": [USER]}, "response": {"choices": ["비밀"]}}, "a response's choices are objects"),
+        ({"messages": [USER], "tools": "[" * 100_000 + "]" * 100_000}, "log.jsonl:1: tools are nested too deeply"),
+        ({"messages": [USER], "tools": "[" * 300 + "]" * 300}, "log.jsonl:1: nested too deeply"),
+        (
+            {"conversations": [USER, {"from": "function_call", "value": "[" * 100_000}]},
+            "a function_call turn holds no JSON",
+        ),
     ],
 )
 def test_wrong_lines(tmp_path: Path, line: Any, said: str) -> None:
@@ -117,6 +127,12 @@ def test_wrong_lines(tmp_path: Path, line: Any, said: str) -> None:
         read(tmp_path, line)
     assert said in str(told.value)
     assert "비밀" not in str(told.value)
+
+
+def test_text_about_nul_is_text(tmp_path: Path) -> None:
+    """A backslash that is itself written out is no NUL."""
+    (one,) = read(tmp_path, '{"text": "C 문자열은 \\\\u0000 으로 끝난다"}')
+    assert isinstance(one, Source)
 
 
 def test_lines_without_work_are_left_out(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_every_file_is_taken_or_left_out_with_a_reason(tmp_path: Path) -> None:
         (b" \n\n", "empty"),
         (TEXT.encode() + b"\xff" + TEXT.encode(), "not UTF-8 (byte 0xff in line 1) and not CP949"),
         (TEXT.encode("cp949").decode("utf-8", "replace").encode(), "U+FFFD"),
+        (TEXT.encode("utf-7"), "UTF-7 text, not UTF-8; convert it: iconv -f UTF-7"),
     ],
 )
 def test_what_is_no_utf8_text_is_named(tmp_path: Path, raw: bytes, said: str) -> None:
@@ -82,6 +83,23 @@ def test_html_shows_what_a_reader_sees() -> None:
     assert "제목\n" in plain_html(page)
 
 
+def test_tables_of_html_keep_their_columns() -> None:
+    """Cells stand side by side with a mark between, one row a line, also where a cell holds paragraphs; a frame does not."""
+    page = (
+        "<table><tr><th>이름</th><th>전화</th></tr>\n<tr><td><p>제갈윤희</p></td><td></td></tr></table>"
+        f"<table><tr><td><p>첫 문단 {TEXT * 3}</p><p>둘째 문단</p></td></tr></table>"
+    )
+    lines = plain_html(page).splitlines()
+    assert lines[:2] == ["이름 | 전화", "제갈윤희 |"]
+    assert "둘째 문단" in lines
+
+
+def test_links_to_mailboxes_show_the_address() -> None:
+    """A name that is a link to a mailbox stands beside its address; an address that shows already is not doubled."""
+    page = '<p><a href="mailto:yh@a.example?subject=x">이영자</a>, <a href="mailto:b@a.example">b@a.example</a></p>'
+    assert plain_html(page) == "이영자 <yh@a.example>, b@a.example"
+
+
 def test_given_with_tags(tmp_path: Path) -> None:
     """Tags stand after the last equals sign; a folder that has one in its name is still a folder."""
     (tmp_path / "a=b").mkdir()
@@ -92,7 +110,12 @@ def test_given_with_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [("nowhere", "does not exist"), (".=korean/office", "language 'korean'; allowed: ko")]
+    ("value", "said"),
+    [
+        ("nowhere", "does not exist"),
+        (".=korean/office", "language 'korean'; allowed: ko"),
+        (".=ko/of fice", "text type 'of fice'"),
+    ],
 )
 def test_wrong_given(value: str, said: str) -> None:
     """A missing path and an unknown language are told."""
