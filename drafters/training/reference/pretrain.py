@@ -107,7 +107,7 @@ class Training:
         self.adam = torch.optim.AdamW(rest, lr=settings.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.step, self.tokens_done = 0, 0
         function: Callable[..., torch.Tensor] = torch.compile(token_losses) if compile_step else token_losses
-        self._losses = function
+        self.losses = function
 
     def one_step(self) -> float:
         """Take one optimizer step and return its mean loss over the tokens that the model writes."""
@@ -121,8 +121,8 @@ class Training:
             ids, weights = split_flags(
                 self.mixture.next_batch(settings.rows, settings.row_tokens + 1), settings.context_weight
             )
-            with self._precision():
-                losses = self._losses(self.model, ids)
+            with self.precision():
+                losses = self.losses(self.model, ids)
             own = weights == 1.0
             own_loss += float(losses.detach()[own].sum())
             own_tokens += int(own.sum())
@@ -148,8 +148,8 @@ class Training:
             for _ in range(max(1, rows // self.settings.rows)):
                 batch = np.stack([part.next_row(self.settings.row_tokens + 1) for _ in range(self.settings.rows)])
                 ids, weights = split_flags(batch, self.settings.context_weight)
-                with self._precision():
-                    losses = self._losses(self.model, ids)
+                with self.precision():
+                    losses = self.losses(self.model, ids)
                 total += float(losses[weights == 1.0].sum())
                 count += int((weights == 1.0).sum())
             found[name] = total / max(1, count)
@@ -191,7 +191,8 @@ class Training:
         else:
             self.mixture.rows_drawn = value["data"]["rows_drawn"]
 
-    def _precision(self) -> Any:
+    def precision(self) -> Any:
+        """The context in which losses are computed."""
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.settings.precision == "bf16" else nullcontext()
 
 
