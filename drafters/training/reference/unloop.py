@@ -150,7 +150,7 @@ class Unlooping:
         answer losses beside the ordinary one; over ``steps`` the rate falls."""
         self.training, self.folder = training, folder
         self.tokenizer = Tokenizer.from_file(str(training.data / "tokenizer.json"))
-        self._end = int(self.tokenizer.token_to_id(TURN_END))
+        self._end = self.tokenizer.get_vocab()[TURN_END]
         self._rate, self._weights, self._steps = rate, weights, steps
         self.steps_done = 0
 
