@@ -5,6 +5,9 @@ temperature 0; where an answer loops, tokens that end a 4-gram said before are m
 Welleck et al. 2019, arXiv:1908.04319), the earliest repeats most, and the end of the turn is made likely where the loop
 would begin. Ordinary steps over the training data keep the rest. The prompts are those of corpora written by ``drafters
 corpus``; each is used once, so a round's share of loops is one on fresh prompts.
+
+It takes the place of the last part of the training's decay: from a checkpoint with some rate left, down to none. On top of
+a decayed model the rates that unlearn loops would undo the decay.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +31,16 @@ from drafters.engine.assembly import assemble
 from drafters.engine.config import EngineConfig
 from drafters.training.checkpoints import load_checkpoint
 from drafters.training.conversations import Conversation, read_conversations
+from drafters.training.reference import pretrain
 from drafters.training.reference.model import CONTEXT_TOKENS, write_target
+from drafters.training.reference.packing import Mixture
 from drafters.training.reference.pretrain import Settings, Training, split_flags
 from drafters.training.reference.tokenizer import TURN_END
 from drafters.training.regenerate.answers_local import answer_locally
 from drafters.training.regenerate.dialogue import Answer, Ask, Dialogue, Rules
 from drafters.training.regenerate.repetition import loops
 
+DIALOGUES = ("agent-ko", "agent-en", "agent-code", "recall")
 GRAM = 4
 """Tokens in a repeated piece."""
 BREAKS = (".", "!", "?", "\n", "。", "}", "|", "</tool_call>")
@@ -157,7 +163,7 @@ class Unlooping:
     def one_step(self, batch: Sequence[Heard]) -> tuple[float, float, float]:
         """Take one step: ordinary loss on fresh rows, and against ``batch`` if it has answers; returns the three losses."""
         training, settings = self.training, self.training.settings
-        factor = self._rate * max(0.05, 1 - self.steps_done / self._steps)
+        factor = self._rate * max(0.02, 1 - self.steps_done / self._steps)
         for optimizer, rate in ((training.muon, settings.muon_rate), (training.adam, settings.adam_rate)):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
@@ -181,8 +187,10 @@ class Unlooping:
         training.tokens_done += settings.step_tokens
         return (plain.item(), *said)
 
-    def round(self, conversations: Sequence[Conversation], max_tokens: int, concurrency: int, rows: int) -> Round:
-        """Answer, then take a step for every ``rows`` looping answers; at least one step a round."""
+    def round(
+        self, conversations: Sequence[Conversation], max_tokens: int, concurrency: int, rows: int, least_steps: int
+    ) -> Round:
+        """Answer, then take a step for every ``rows`` looping answers, and ordinary ones up to ``least_steps``."""
         write_target(self.training.model, self.tokenizer, self.folder, torch.float32)
         started = time.monotonic()
         heard = listen(self.folder, conversations, max_tokens, concurrency)
@@ -190,9 +198,12 @@ class Unlooping:
         # rows of like lengths together; marks there must be, or there is nothing to make less likely
         looping = [each for each in heard if each.loops and said_before(each.answer).any()]
         looping.sort(key=lambda each: len(each.prompt) + len(each.answer))
-        batches = [looping[place : place + rows] for place in range(0, len(looping), rows)] or [[]]
+        batches = [looping[place : place + rows] for place in range(0, len(looping), rows)]
+        batches += [[]] * (max(1, least_steps) - len(batches))
         random.Random(self.steps_done).shuffle(batches)
-        losses = np.mean([self.one_step(batch) for batch in batches], axis=0)
+        said = np.array([self.one_step(batch) for batch in batches])
+        against = said[[bool(batch) for batch in batches]]
+        losses = (said[:, 0].mean(), *(against[:, 1:].mean(axis=0) if len(against) else (0.0, 0.0)))
         return Round(
             answers=len(heard),
             looping=sum(each.loops for each in heard),
@@ -227,7 +238,7 @@ def run(
         if not some:
             say(f"the corpora are used up after {number} rounds")
             return
-        found = unlooping.round(some, options.max_tokens, options.concurrency, options.rows)
+        found = unlooping.round(some, options.max_tokens, options.concurrency, options.rows, options.round_steps)
         unlooping.training.save(options.run / "checkpoint.pt")
         say(
             f"round {number + 1}/{options.rounds}: {found.looping} of {found.answers} answers loop"
@@ -240,29 +251,40 @@ def run(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m drafters.training.reference.unloop", description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="folder of a finished training; its checkpoint goes on")
+    parser.add_argument("--run", type=Path, required=True, help="folder of a training; its checkpoint goes on")
     parser.add_argument("--data", type=Path, required=True, help="folder made by drafters.training.reference.data")
     parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="folders written by drafters corpus")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--first", type=int, default=0, help="skip so many rounds' conversations: those used before")
-    parser.add_argument("--conversations", type=int, default=150, help="answered in each round")
+    parser.add_argument("--conversations", type=int, default=80, help="answered in each round")
     parser.add_argument("--max-tokens", type=int, default=160, help="of an answer")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--rows", type=int, default=8, help="looping answers in a step")
-    parser.add_argument("--rate", type=float, default=0.1, help="share of the training's learning rates, falling to 0")
+    parser.add_argument("--round-steps", type=int, default=12, help="least of a round, ordinary ones included")
+    parser.add_argument("--ordinary-rows", type=int, help="rows of training data in a step (the training's own number)")
+    parser.add_argument("--rate", type=float, default=0.3, help="share of the training's learning rates, falling to 0")
     parser.add_argument("--weight", type=float, default=1.0, help="of the unlikelihood beside the ordinary loss")
-    parser.add_argument("--end-weight", type=float, default=0.3, help="of ending the turn instead")
-    parser.add_argument("--steps", type=int, default=300, help="expected: over so many the rate falls")
+    parser.add_argument("--end-weight", type=float, default=0.05, help="of ending the turn instead")
+    parser.add_argument("--steps", type=int, default=168, help="expected: over so many the rate falls")
+    parser.add_argument(
+        "--dialogues", type=float, default=1.0, help="times as many rows of dialogues as in the training"
+    )
     parser.add_argument("--no-compile", action="store_true", help="run the step as it is: no C++ compiler at hand")
     options = parser.parse_args(arguments)
     settings = Settings(**load_checkpoint(options.run / "checkpoint.pt")["settings"])
+    settings = replace(settings, accumulate=1, rows=options.ordinary_rows or settings.rows)
     training = Training(options.data, settings, compile_step=not options.no_compile)
+    weights = {
+        name: weight * (options.dialogues if name in DIALOGUES else 1.0) for name, weight in pretrain.WEIGHTS.items()
+    }
+    training.mixture = Mixture(training.parts, weights, settings.seed)
     training.resume(options.run / "checkpoint.pt")
     conversations = [each for folder in options.corpus for each in read_conversations(folder / "conversations.jsonl")]
     random.Random(1).shuffle(conversations)
     conversations = conversations[options.first * options.conversations :]
-    weights = (options.weight, options.end_weight)
-    unlooping = Unlooping(training, options.run / "answering", options.rate, weights, options.steps)
+    unlooping = Unlooping(
+        training, options.run / "answering", options.rate, (options.weight, options.end_weight), options.steps
+    )
     run(unlooping, conversations, options, _say)
     found = training.held_out()
     _say("held out " + json.dumps(found))
