@@ -41,6 +41,7 @@ WEIGHTS: dict[str, float] = {
     "recall": 0.08,
 }
 """Shares of the training tokens by part. Conversations count most, since they are what the workloads ask for."""
+DIALOGUES = ("agent-ko", "agent-en", "agent-code", "recall")
 WHOLE = ("ko-chat", "office-ko", "essay-ko", "agent-ko", "agent-en", "agent-code", "recall")
 """Parts whose rows begin with a document."""
 
@@ -59,6 +60,8 @@ class Settings:
     warm_up: int = 60
     decay_share: float = 0.2
     context_weight: float = 0.3
+    dialogues: float = 1.0
+    """Times the share of `DIALOGUES` in `WEIGHTS`."""
     precision: str = "bf16"
     seed: int = 1
 
@@ -98,7 +101,10 @@ class Training:
         self.data, self.settings = data, settings
         self.tokenizer_sha256 = str(manifest["tokenizer_sha256"])
         self.parts = {name: Part.open(data, f"{name}.train", name in WHOLE) for name in WEIGHTS}
-        self.mixture = Mixture(self.parts, WEIGHTS, settings.seed)
+        weights = {
+            name: weight * (settings.dialogues if name in DIALOGUES else 1.0) for name, weight in WEIGHTS.items()
+        }
+        self.mixture = Mixture(self.parts, weights, settings.seed)
         self.model = build_target()
         matrices = [p for n, p in self.model.named_parameters() if p.ndim == 2 and "embed_tokens" not in n]
         chosen = {id(p) for p in matrices}

@@ -31,16 +31,13 @@ from drafters.engine.assembly import assemble
 from drafters.engine.config import EngineConfig
 from drafters.training.checkpoints import load_checkpoint
 from drafters.training.conversations import Conversation, read_conversations
-from drafters.training.reference import pretrain
 from drafters.training.reference.model import CONTEXT_TOKENS, write_target
-from drafters.training.reference.packing import Mixture
 from drafters.training.reference.pretrain import Settings, Training, split_flags
 from drafters.training.reference.tokenizer import TURN_END
 from drafters.training.regenerate.answers_local import answer_locally
 from drafters.training.regenerate.dialogue import Answer, Ask, Dialogue, Rules
 from drafters.training.regenerate.repetition import loops
 
-DIALOGUES = ("agent-ko", "agent-en", "agent-code", "recall")
 GRAM = 4
 """Tokens in a repeated piece."""
 BREAKS = (".", "!", "?", "\n", "。", "}", "|", "</tool_call>")
@@ -266,18 +263,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weight", type=float, default=1.0, help="of the unlikelihood beside the ordinary loss")
     parser.add_argument("--end-weight", type=float, default=0.05, help="of ending the turn instead")
     parser.add_argument("--steps", type=int, default=168, help="expected: over so many the rate falls")
-    parser.add_argument(
-        "--dialogues", type=float, default=1.0, help="times as many rows of dialogues as in the training"
-    )
+    parser.add_argument("--dialogues", type=float, help="times the share of dialogues (the training's own)")
     parser.add_argument("--no-compile", action="store_true", help="run the step as it is: no C++ compiler at hand")
     options = parser.parse_args(arguments)
     settings = Settings(**load_checkpoint(options.run / "checkpoint.pt")["settings"])
-    settings = replace(settings, accumulate=1, rows=options.ordinary_rows or settings.rows)
+    settings = replace(
+        settings,
+        accumulate=1,
+        rows=options.ordinary_rows or settings.rows,
+        dialogues=options.dialogues or settings.dialogues,
+    )
     training = Training(options.data, settings, compile_step=not options.no_compile)
-    weights = {
-        name: weight * (options.dialogues if name in DIALOGUES else 1.0) for name, weight in pretrain.WEIGHTS.items()
-    }
-    training.mixture = Mixture(training.parts, weights, settings.seed)
     training.resume(options.run / "checkpoint.pt")
     conversations = [each for folder in options.corpus for each in read_conversations(folder / "conversations.jsonl")]
     random.Random(1).shuffle(conversations)

@@ -163,3 +163,12 @@ def test_calls_are_judged_step_by_step(answer: str, expected: CallCounts) -> Non
     counts = CallCounts()
     judge_call(answer, "wanted", f"s\n\n{TOOL_INTRODUCTION}\n{schema}", counts)
     assert counts == expected
+
+
+def test_dialogues_can_be_drawn_more_often(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times the share of one of two equal parts: three of four rows are its."""
+    monkeypatch.setattr(pretrain, "WEIGHTS", {"copy": 0.5, "recall": 0.5})
+    write_part(data, "recall.train", [np.full(40, 63, dtype=np.uint16)], seed=1)
+    training = Training(data, replace(SETTINGS, dialogues=3.0), compile_step=False)
+    drawn = [bool((training.mixture.next_batch(1, 33) == 63).all()) for _ in range(400)]
+    assert 0.7 < sum(drawn) / 400 < 0.8
