@@ -12,18 +12,18 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from drafters.training.checkpoints import load_checkpoint, save_checkpoint
+from drafters.training.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 from drafters.training.reference.model import build_target
 from drafters.training.reference.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
 
@@ -113,12 +113,17 @@ class Training:
         self.adam = torch.optim.AdamW(rest, lr=settings.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self.step, self.tokens_done = 0, 0
         function: Callable[..., torch.Tensor] = torch.compile(token_losses) if compile_step else token_losses
-        self.losses = function
+        self._losses = function
 
-    def one_step(self) -> float:
-        """Take one optimizer step and return its mean loss over the tokens that the model writes."""
+    def one_step(self, factor: float | None = None, beside: Callable[[], torch.Tensor] | None = None) -> float:
+        """Take one optimizer step and return its mean loss over the tokens that the model writes.
+
+        ``factor`` is the share of the full learning rates, by default that of :func:`rate_factor`. ``beside`` gives a loss
+        that is added to the ordinary one.
+        """
         settings = self.settings
-        factor = rate_factor(self.step, self.tokens_done, settings)
+        if factor is None:
+            factor = rate_factor(self.step, self.tokens_done, settings)
         for optimizer, rate in ((self.muon, settings.muon_rate), (self.adam, settings.adam_rate)):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
@@ -127,12 +132,16 @@ class Training:
             ids, weights = split_flags(
                 self.mixture.next_batch(settings.rows, settings.row_tokens + 1), settings.context_weight
             )
-            with self.precision():
-                losses = self.losses(self.model, ids)
+            with self._precision():
+                losses = self._losses(self.model, ids)
             own = weights == 1.0
             own_loss += float(losses.detach()[own].sum())
             own_tokens += int(own.sum())
             ((losses * weights).sum() / weights.sum() / settings.accumulate).backward()  # type: ignore[no-untyped-call]
+        if beside is not None:
+            with self._precision():
+                more = beside()
+            more.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in (self.muon, self.adam):
             optimizer.step()  # type: ignore[no-untyped-call]
@@ -154,15 +163,15 @@ class Training:
             for _ in range(max(1, rows // self.settings.rows)):
                 batch = np.stack([part.next_row(self.settings.row_tokens + 1) for _ in range(self.settings.rows)])
                 ids, weights = split_flags(batch, self.settings.context_weight)
-                with self.precision():
-                    losses = self.losses(self.model, ids)
+                with self._precision():
+                    losses = self._losses(self.model, ids)
                 total += float(losses[weights == 1.0].sum())
                 count += int((weights == 1.0).sum())
             found[name] = total / max(1, count)
         return found
 
-    def save(self, path: Path) -> None:
-        """Write the checkpoint, whole or not at all."""
+    def save(self, path: Path, more: Mapping[str, Any] | None = None) -> None:
+        """Write the checkpoint, whole or not at all, with entries of whoever trains on besides."""
         save_checkpoint(
             path,
             {
@@ -175,6 +184,7 @@ class Training:
                 "model": self.model.state_dict(),
                 "muon": self.muon.state_dict(),
                 "adam": self.adam.state_dict(),
+                **(more or {}),
             },
         )
 
@@ -197,8 +207,7 @@ class Training:
         else:
             self.mixture.rows_drawn = value["data"]["rows_drawn"]
 
-    def precision(self) -> Any:
-        """The context in which losses are computed."""
+    def _precision(self) -> Any:
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.settings.precision == "bf16" else nullcontext()
 
 
@@ -277,18 +286,33 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{checkpoint} exists; give --resume to go on, or another --out")
     lock = (options.out / "lock").open("w")  # held until the process ends
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        parser.error(f"another training writes to {options.out}; end it first (a halted one only after it goes on)")
-    training = Training(options.data, settings, compile_step=not options.no_compile)
-    if options.resume and checkpoint.exists():
-        training.resume(checkpoint, keep_position=not options.new_data)
+        lock_training(lock)
+        training = Training(options.data, settings, compile_step=not options.no_compile)
+        if options.resume and checkpoint.exists():
+            training.resume(checkpoint, keep_position=not options.new_data)
+    except (DataError, CheckpointError) as error:
+        parser.error(str(error))
     (options.out / "tokenizer.json").write_bytes((options.data / "tokenizer.json").read_bytes())
-    run(training, options.out, Timers(log=20, held_out=600, checkpoint=300), _say)
+    run(training, options.out, Timers(log=20, held_out=600, checkpoint=300), say_now)
     return 0
 
 
-def _say(line: str) -> None:
+def lock_training(lock: IO[str]) -> None:
+    """Keep other trainings out of the folder of this open file until it is closed.
+
+    Raises:
+        DataError: if another one has it.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise DataError(
+            f"another training writes to {Path(lock.name).parent}; end it first (a halted one only after it goes on)"
+        ) from error
+
+
+def say_now(line: str) -> None:
+    """Write a line to standard output, the time in front, at once."""
     sys.stdout.write(time.strftime("%H:%M:%S ") + line + "\n")
     sys.stdout.flush()
 

@@ -4,7 +4,8 @@ A small model that answers greedily falls into saying one thing again and again.
 temperature 0; where an answer loops, tokens that end a 4-gram said before are made less likely (sequence-level unlikelihood,
 Welleck et al. 2019, arXiv:1908.04319), the earliest repeats most, and the end of the turn is made likely where the loop
 would begin. Ordinary steps over the training data keep the rest. The prompts are those of corpora written by ``drafters
-corpus``; each is used once, so a round's share of loops is one on fresh prompts.
+corpus``; each is used once, so a round's share of loops is one on fresh prompts. A run that was killed goes on with the
+round that it was in when it is called with the same options.
 
 It takes the place of the last part of the training's decay: from a checkpoint with some rate left, down to none. On top of
 a decayed model the rates that unlearn loops would undo the decay.
@@ -18,9 +19,10 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,14 +31,16 @@ from tokenizers import Tokenizer
 
 from drafters.engine.assembly import assemble
 from drafters.engine.config import EngineConfig
-from drafters.training.checkpoints import load_checkpoint
+from drafters.training.checkpoints import CheckpointError, load_checkpoint
 from drafters.training.conversations import Conversation, read_conversations
 from drafters.training.reference.model import CONTEXT_TOKENS, write_target
-from drafters.training.reference.pretrain import Settings, Training, split_flags
+from drafters.training.reference.packing import DataError
+from drafters.training.reference.pretrain import Settings, Training, lock_training, say_now
 from drafters.training.reference.tokenizer import TURN_END
 from drafters.training.regenerate.answers_local import answer_locally
 from drafters.training.regenerate.dialogue import Answer, Ask, Dialogue, Rules
 from drafters.training.regenerate.repetition import loops
+from drafters.training.stage import StageError
 
 GRAM = 4
 """Tokens in a repeated piece."""
@@ -132,9 +136,8 @@ def answer_losses(model: torch.nn.Module, batch: Sequence[Heard], end: int) -> t
         if each.ends_at is not None and each.answer[each.ends_at] != end:
             ends[row, first + each.ends_at] = True
     body, head = model.get_submodule("model"), model.get_submodule("lm_head")
-    hidden = body(
-        input_ids=ids[:, :-1], use_cache=False
-    ).last_hidden_state  # padding on the right: the past is untouched
+    # padded on the right, which no token before it sees
+    hidden = body(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     marks = weights[:, 1:] > 0
     chances = torch.log_softmax(head(hidden[marks]).float(), dim=-1).gather(1, ids[:, 1:][marks].unsqueeze(1))
     # near p = 1 the loss is cut off, and so is its slope: keep both finite and pushing
@@ -159,30 +162,17 @@ class Unlooping:
 
     def one_step(self, batch: Sequence[Heard]) -> tuple[float, float, float]:
         """Take one step: ordinary loss on fresh rows, and against ``batch`` if it has answers; returns the three losses."""
-        training, settings = self.training, self.training.settings
+        said = [0.0, 0.0]
+
+        def beside() -> torch.Tensor:
+            against, ending = answer_losses(self.training.model, batch, self._end)
+            said[:] = against.item(), ending.item()
+            return self._weights[0] * against + self._weights[1] * ending
+
         factor = self._rate * max(0.02, 1 - self.steps_done / self._steps)
-        for optimizer, rate in ((training.muon, settings.muon_rate), (training.adam, settings.adam_rate)):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * factor
-        rows = training.mixture.next_batch(settings.rows, settings.row_tokens + 1)
-        ids, weights = split_flags(rows, settings.context_weight)
-        with training.precision():
-            losses = training.losses(training.model, ids)
-        plain = (losses * weights).sum() / weights.sum()
-        plain.backward()  # type: ignore[no-untyped-call]
-        said = (0.0, 0.0)
-        if batch:
-            with training.precision():
-                against, ending = answer_losses(training.model, batch, self._end)
-            (self._weights[0] * against + self._weights[1] * ending).backward()  # type: ignore[no-untyped-call]
-            said = (against.item(), ending.item())
-        torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
-        for optimizer in (training.muon, training.adam):
-            optimizer.step()  # type: ignore[no-untyped-call]
-            optimizer.zero_grad(set_to_none=True)
+        ordinary = self.training.one_step(factor, beside if batch else None)
         self.steps_done += 1
-        training.tokens_done += settings.step_tokens
-        return (plain.item(), *said)
+        return ordinary, said[0], said[1]
 
     def round(
         self, conversations: Sequence[Conversation], max_tokens: int, concurrency: int, rows: int, least_steps: int
@@ -198,15 +188,14 @@ class Unlooping:
         batches = [looping[place : place + rows] for place in range(0, len(looping), rows)]
         batches += [[]] * (max(1, least_steps) - len(batches))
         random.Random(self.steps_done).shuffle(batches)
-        said = np.array([self.one_step(batch) for batch in batches])
-        against = said[[bool(batch) for batch in batches]]
-        losses = (said[:, 0].mean(), *(against[:, 1:].mean(axis=0) if len(against) else (0.0, 0.0)))
+        losses = np.array([self.one_step(batch) for batch in batches])
         return Round(
             answers=len(heard),
             looping=sum(each.loops for each in heard),
             tokens=sum(len(each.answer) for each in heard),
             steps=len(batches),
-            losses=(float(losses[0]), float(losses[1]), float(losses[2])),
+            ordinary=float(losses[:, 0].mean()),
+            against=tuple(losses[[bool(batch) for batch in batches], 1:].mean(axis=0)) if looping else None,
             answering_s=listened,
             training_s=time.monotonic() - started - listened,
         )
@@ -220,29 +209,38 @@ class Round:
     looping: int
     tokens: int
     steps: int
-    losses: tuple[float, float, float]
-    """Ordinary, unlikelihood, end of the turn."""
+    ordinary: float
+    against: tuple[float, ...] | None
+    """Unlikelihood and end of the turn, None where no answer looped."""
     answering_s: float
     training_s: float
 
 
 def run(
-    unlooping: Unlooping, conversations: Sequence[Conversation], options: argparse.Namespace, say: Callable[[str], None]
+    unlooping: Unlooping, conversations: Sequence[Conversation], options: argparse.Namespace, done: int = 0
 ) -> None:
-    """Go through the rounds; after each, the checkpoint is written as a whole."""
-    for number in range(options.rounds):
-        some = conversations[number * options.conversations : (number + 1) * options.conversations]
+    """Go through the rounds after the first ``done``; after each, the checkpoint is written as a whole."""
+    for number in range(done, options.rounds):
+        begin = (options.first + number) * options.conversations
+        some = conversations[begin : begin + options.conversations]
         if not some:
-            say(f"the corpora are used up after {number} rounds")
+            say_now(f"the corpora are used up after {number} rounds")
             return
         found = unlooping.round(some, options.max_tokens, options.concurrency, options.rows, options.round_steps)
-        unlooping.training.save(options.run / "checkpoint.pt")
-        say(
+        place = {"options": _told(options), "rounds": number + 1, "steps": unlooping.steps_done}
+        unlooping.training.save(options.run / "checkpoint.pt", {"unloop": place})
+        against = "" if found.against is None else ", repeats {:.3f}, ends {:.3f}".format(*found.against)
+        say_now(
             f"round {number + 1}/{options.rounds}: {found.looping} of {found.answers} answers loop"
             f" ({100 * found.looping / max(1, found.answers):.1f} %), {found.tokens / max(1, found.answers):.0f} tokens each;"
-            f" {found.steps} steps, loss {found.losses[0]:.3f}, repeats {found.losses[1]:.3f}, ends {found.losses[2]:.3f};"
+            f" {found.steps} steps, loss {found.ordinary:.3f}{against};"
             f" {found.answering_s:.0f} s + {found.training_s:.0f} s"
         )
+
+
+def _told(options: argparse.Namespace) -> dict[str, str]:
+    """The options that decide the course, as they stand in the checkpoint."""
+    return {name: str(value) for name, value in vars(options).items() if name not in ("run", "rounds", "no_compile")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,6 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--rows", type=int, default=8, help="looping answers in a step")
     parser.add_argument("--round-steps", type=int, default=12, help="least of a round, ordinary ones included")
+    parser.add_argument("--row-tokens", type=int, help="of a row of training data (the training's own)")
     parser.add_argument("--ordinary-rows", type=int, help="rows of training data in a step (the training's own number)")
     parser.add_argument("--rate", type=float, default=0.3, help="share of the training's learning rates, falling to 0")
     parser.add_argument("--weight", type=float, default=1.0, help="of the unlikelihood beside the ordinary loss")
@@ -266,30 +265,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dialogues", type=float, help="times the share of dialogues (the training's own)")
     parser.add_argument("--no-compile", action="store_true", help="run the step as it is: no C++ compiler at hand")
     options = parser.parse_args(arguments)
-    settings = Settings(**load_checkpoint(options.run / "checkpoint.pt")["settings"])
-    settings = replace(
-        settings,
-        accumulate=1,
-        rows=options.ordinary_rows or settings.rows,
-        dialogues=options.dialogues or settings.dialogues,
-    )
-    training = Training(options.data, settings, compile_step=not options.no_compile)
-    training.resume(options.run / "checkpoint.pt")
-    conversations = [each for folder in options.corpus for each in read_conversations(folder / "conversations.jsonl")]
+    checkpoint = options.run / "checkpoint.pt"
+    try:
+        state = load_checkpoint(checkpoint)
+        lock = (options.run / "lock").open("w")  # held until the process ends
+        lock_training(lock)
+        training = Training(options.data, _settings(state, options), compile_step=not options.no_compile)
+        training.resume(checkpoint)
+        conversations = [
+            each for folder in options.corpus for each in read_conversations(folder / "conversations.jsonl")
+        ]
+    except (CheckpointError, DataError, StageError) as error:
+        parser.error(str(error))
     random.Random(1).shuffle(conversations)
-    conversations = conversations[options.first * options.conversations :]
     unlooping = Unlooping(
         training, options.run / "answering", options.rate, (options.weight, options.end_weight), options.steps
     )
-    run(unlooping, conversations, options, _say)
-    found = training.held_out()
-    _say("held out " + json.dumps(found))
+    before = state.get("unloop", {})
+    done = before["rounds"] if before.get("options") == _told(options) else 0
+    if done:
+        unlooping.steps_done = before["steps"]
+        say_now(f"{done} of {options.rounds} rounds were done before; going on")
+    run(unlooping, conversations, options, done)
+    say_now("held out " + json.dumps(training.held_out()))
     return 0
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(time.strftime("%H:%M:%S ") + line + "\n")
-    sys.stdout.flush()
+def _settings(state: Mapping[str, Any], options: argparse.Namespace) -> Settings:
+    settings = Settings(**state["settings"])
+    return replace(
+        settings,
+        accumulate=1,
+        rows=options.ordinary_rows or settings.rows,
+        row_tokens=options.row_tokens or settings.row_tokens,
+        dialogues=options.dialogues or settings.dialogues,
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +19,15 @@ from drafters.training.reference.model import build_target
 from drafters.training.reference.packing import write_part
 from drafters.training.reference.pretrain import Settings, Training
 from drafters.training.reference.tokenizer import train_tokenizer
-from drafters.training.reference.unloop import Heard, answer_losses, place_to_end, said_before
+from drafters.training.reference.unloop import Heard, answer_losses, listen, place_to_end, said_before
 from tests.drafters.training.reference.test_pretrain import TINY
 from tests.drafters.training.regenerating import corpus, talk
 
 END = 2
 VOCABULARY = 300
+SETTINGS = Settings(
+    tokens=10**6, row_tokens=64, rows=4, accumulate=1, warm_up=5, precision="fp32", muon_rate=0.01, adam_rate=0.01
+)
 
 
 def test_repeats_are_counted_by_the_token_that_ends_them() -> None:
@@ -80,10 +86,9 @@ def test_neighbours_in_a_batch_change_nothing() -> None:
     assert alone[1][1].item() == 0
 
 
-def test_rounds_take_loops_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A tiny model that says one sentence over and over hardly does after a few rounds; its checkpoint has gone on."""
+@pytest.fixture
+def looping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command's arguments for a tiny model that says one sentence over and over, in ``tmp_path / "run"``."""
     monkeypatch.setattr(pretrain, "WEIGHTS", {"text": 1.0})
     monkeypatch.setattr(pretrain, "WHOLE", ())
     monkeypatch.setattr(pretrain, "build_target", lambda: build_target(VOCABULARY, **TINY))
@@ -93,21 +98,64 @@ def test_rounds_take_loops_away(
     (tmp_path / "manifest.json").write_text(json.dumps({"tokenizer_sha256": "a"}), "utf-8")
     line = tokenizer.encode(sentence).ids
     write_part(tmp_path, "text.train", [np.array(line * 200, dtype=np.uint16)], seed=1)
-    settings = Settings(
-        tokens=10**6, row_tokens=64, rows=4, accumulate=1, warm_up=5, precision="fp32", muon_rate=0.01, adam_rate=0.01
-    )
-    training = Training(tmp_path, settings, compile_step=False)
+    training = Training(tmp_path, SETTINGS, compile_step=False)
     for _ in range(60):
         training.one_step()
-    run = tmp_path / "run"
-    run.mkdir()
-    training.save(run / "checkpoint.pt")
+    (tmp_path / "run").mkdir()
+    training.save(tmp_path / "run" / "checkpoint.pt")
     # what it goes on with says the sentence once, so that nothing teaches the loop again
     write_part(tmp_path, "text.train", [np.array([*line, END] * 200, dtype=np.uint16)], seed=1)
     talks = corpus(tmp_path / "corpus", [talk(f"t{number}", f"Question {number}?") for number in range(36)])
-    arguments = ["--run", str(run), "--data", str(tmp_path), "--corpus", str(talks), "--no-compile", "--rounds", "6"]
-    arguments += ["--conversations", "6", "--max-tokens", "60", "--rows", "1", "--rate", "1", "--steps", "60"]
-    assert unloop.main(arguments) == 0
-    looping = [int(count) for count in re.findall(r"(\d+) of 6 answers loop", capsys.readouterr().out)]
-    assert looping[0] == 6 and looping[-1] <= 2
-    assert load_checkpoint(run / "checkpoint.pt")["tokens_done"] > 60 * settings.step_tokens
+    arguments = ["--run", str(tmp_path / "run"), "--data", str(tmp_path), "--corpus", str(talks), "--no-compile"]
+    arguments += ["--rounds", "6", "--conversations", "6", "--max-tokens", "60", "--rows", "1", "--rate", "1"]
+    return [*arguments, "--steps", "60"]
+
+
+def test_rounds_take_loops_away(looping: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model hardly loops any more after a few rounds; its checkpoint has gone on by their steps and tokens."""
+    assert unloop.main(looping) == 0
+    said = capsys.readouterr().out
+    counts = [int(count) for count in re.findall(r"(\d+) of 6 answers loop", said)]
+    steps = sum(int(count) for count in re.findall(r"(\d+) steps", said))
+    assert counts[0] == 6 and counts[-1] <= 2
+    state = load_checkpoint(tmp_path / "run" / "checkpoint.pt")
+    assert (state["step"], state["tokens_done"]) == (60 + steps, (60 + steps) * SETTINGS.step_tokens)
+
+
+def test_killed_rounds_go_on_where_they_were(
+    looping: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that ends within its third round and is called again gives the model of a run that was left alone."""
+    shutil.copytree(tmp_path / "run", tmp_path / "alone")
+    alone = ["--run", str(tmp_path / "alone"), *looping[2:]]
+    assert unloop.main(alone) == 0
+    asked: list[int] = []
+
+    def dying(*words: Any) -> list[Heard]:
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return listen(*words)
+
+    monkeypatch.setattr(unloop, "listen", dying)
+    with pytest.raises(KeyboardInterrupt):
+        unloop.main(looping)
+    assert unloop.main(looping) == 0
+    assert "2 of 6 rounds were done before" in capsys.readouterr().out
+    one, other = (load_checkpoint(tmp_path / name / "checkpoint.pt")["model"] for name in ("run", "alone"))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_a_folder_in_use_and_one_without_a_checkpoint_are_refused(
+    looping: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither is touched, and the message names the folder and what to do."""
+    with (tmp_path / "run" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(SystemExit):
+            unloop.main(looping)
+    assert f"another training writes to {tmp_path / 'run'}" in capsys.readouterr().err
+    (tmp_path / "run" / "checkpoint.pt").unlink()
+    with pytest.raises(SystemExit):
+        unloop.main(looping)
+    assert "checkpoint.pt cannot be read" in capsys.readouterr().err
