@@ -1,0 +1,101 @@
+"""Takes keys and passwords out of whatever is shown or written down: by their value, and by the name they stand under."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+MASK = "***"
+_SHORTEST = 4  # shorter values are no keys, and would mask every other word
+_PREFIX = 8  # an excerpt may cut a key in two: so much of its beginning gives it away
+# as setting names end that hold a secret (SGLang's api_key and admin_api_key, vLLM's --api-key, hf_token …); max_tokens is none
+_SECRET_NAME = re.compile(
+    r"(?:^|[_-])(?:api[_-]?keys?|authorization|cookie|passw(?:or)?d|secrets?|(?:hf|auth|access|bearer|refresh)[_-]?token"
+    r"|keyfile[_-]password|credentials?)$",
+    re.IGNORECASE,
+)
+_SECRET_HEADER = re.compile(r"auth|cookie|credential|key|passw|secret|signature|token", re.IGNORECASE)
+
+
+def holds_secret(setting: str) -> bool:
+    """Tell whether a setting of this name (``api_key``, ``--hf-token``) holds a secret."""
+    return _SECRET_NAME.search(setting) is not None
+
+
+def header_holds_secret(name: str) -> bool:
+    """Tell whether a header of this name usually carries a secret."""
+    return _SECRET_HEADER.search(name) is not None
+
+
+def forms(secret: str) -> tuple[str, ...]:
+    """Return a secret as it stands, as JSON, Python, a URL and HTTP's basic authentication write it; none if it is too short."""
+    if len(secret) < _SHORTEST:
+        return ()
+    written = {
+        secret,
+        json.dumps(secret)[1:-1],
+        repr(secret)[1:-1],
+        quote(secret, safe=""),
+        base64.b64encode(secret.encode()).decode(),
+    }
+    return tuple(sorted(written, key=len, reverse=True))
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without the secrets, nor any beginning of one of 8 letters and more."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        start = secret[:_PREFIX]
+        at = text.find(start) if start else -1
+        while at >= 0:
+            end = at + len(start)
+            while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
+                end += 1
+            text = text[:at] + MASK + text[end:]
+            at = text.find(start, at + len(MASK))
+    return text
+
+
+def redacted(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """Return a JSON-like value with every secret masked.
+
+    Masked are the given secrets wherever they stand, the values of settings that hold one by their name, and such options in
+    argument lists (``--api-key X`` and ``--api-key=X``). Numbers, ``None`` and booleans stay.
+    """
+    known = tuple(secrets)
+    if isinstance(value, str):
+        return mask(value, known)
+    if isinstance(value, Mapping):
+        return {
+            mask(key, known) if isinstance(key, str) else key: _named(key, redacted(item, known))
+            for key, item in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return _arguments([redacted(item, known) for item in value])
+    return value
+
+
+def _named(key: Any, value: Any) -> Any:
+    if not isinstance(key, str) or not holds_secret(key) or value is None or isinstance(value, bool):
+        return value
+    return MASK if value else value
+
+
+def _arguments(items: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    hidden = False
+    for item in items:
+        if hidden and isinstance(item, str) and not item.startswith("--"):
+            found.append(MASK)
+            continue  # an option may take several keys
+        hidden = False
+        name, equals, _ = item.partition("=") if isinstance(item, str) else ("", "", "")
+        if name.startswith("--") and holds_secret(name.removeprefix("--")):
+            hidden = not equals
+            found.append(f"{name}={MASK}" if equals else item)
+        else:
+            found.append(item)
+    return found
