@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.models import TARGET, is_drafter
-from harness.workload import KINDS, Arm, LoadedWorkload, Workload
+from harness.workload import KINDS, REMOTE_KINDS, Arm, LoadedWorkload, Workload
 
 QUICK_TASKS = 5  # the fewest for which an interval is given
 QUICK_CONCURRENCY = (1, 4)
@@ -102,13 +102,14 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         if value is not None
     }
     if overrides.engine is not None and overrides.engine != given.engine.kind:
-        data["engine"]["options"] = {}  # they are settings of the engine that the file names
+        data["engine"] = _of_another_kind(data["engine"], overrides, given.engine.kind)
     kept = _kept(
-        loaded, EngineChoice(**{key: data["engine"][key] for key in ("kind", "model", "base_url")}), overrides.arms
+        loaded, EngineChoice(**{key: data["engine"].get(key) for key in ("kind", "model", "base_url")}), overrides.arms
     )
     data["arms"] = [data["arms"][index] for index in kept]
-    if overrides.base_url is not None:
-        data["arms"] = [{**arm, "base_url": None} for arm in data["arms"]]
+    if overrides.base_url is not None:  # what runs already is measured, nothing is started
+        data["arms"] = [{**arm, "base_url": None, "launch": None} for arm in data["arms"]]
+        data["engine"]["launch"] = None
     limit = overrides.limit_tasks if overrides.limit_tasks is not None else QUICK_TASKS if overrides.quick else None
     if limit is not None:
         data["tasks_per_cell"] = limit
@@ -123,6 +124,14 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
             f"--concurrency {','.join(map(str, workload.concurrency))} names a value twice; each must be different"
         )
     return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept), options=options)
+
+
+def _of_another_kind(engine: dict[str, Any], overrides: Overrides, kind: str) -> dict[str, Any]:
+    """Return the file's engine without what only the kind that the file names has."""
+    engine |= {"options": {}, "access": None, "launch": None}
+    if overrides.model is None and {overrides.engine, kind} & set(REMOTE_KINDS):
+        del engine["model"]
+    return engine
 
 
 def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | None) -> list[int]:

@@ -7,43 +7,27 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.access import AccessSpec
 from harness.errors import WorkloadError
 from harness.tasks import Task, read_tasks
+from harness.workload_launch import Launch, LaunchSpec, launch_of
+from harness.yaml_lines import Lines, Options, nearest_line, parse
 
 MAX_CONCURRENCY = 4096
-EngineKind = Literal["llamacpp", "builtin"]
+EngineKind = Literal["llamacpp", "builtin", "vllm", "sglang", "trtllm", "lmdeploy", "openai"]
 KINDS: tuple[str, ...] = get_args(EngineKind)
+REMOTE_KINDS: tuple[str, ...] = ("vllm", "sglang", "trtllm", "lmdeploy", "openai")
+"""Servers that the package does not bring: each arm has an address or a command that starts one."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, strict=True)]
-
-
-def _plain(value: Any) -> Any:
-    """Return an option's value, lists and mappings inside it included; YAML also knows dates, sets and infinities."""
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        if not all(isinstance(key, str | int) for key in value):
-            raise ValueError("the keys of a mapping are texts or whole numbers")
-        return {key: _plain(item) for key, item in value.items()}
-    if value is not None and not isinstance(value, bool | int | float | str):
-        raise ValueError(f"a {type(value).__name__} is no option; give numbers, texts, lists or mappings of them")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("an option is a finite number")
-    return value
-
-
-Options = dict[str, Annotated[Any, AfterValidator(_plain)]]
-"""Options of a method or an engine by name; which there are and what each may be is the engine's business."""
 
 
 class _Strict(BaseModel):
@@ -60,10 +44,12 @@ class TaskSource(_Strict):
 class EngineSpec(_Strict):
     """The engine under test.
 
-    ``model`` is a name from ``harness models list`` or a path: to a GGUF file (llamacpp), to a Hugging Face folder (builtin).
+    ``model`` is a name from ``harness models list`` or a path: to a GGUF file (llamacpp), to a Hugging Face folder (builtin); for a
+    remote kind it is the name that requests carry, and empty the only one that the server tells.
     ``base_url`` attaches to what runs already instead of starting it: llamacpp has a server for each arm, so each arm needs its
     own address (an arm's ``base_url`` overrides this one); builtin has one for all. ``context_tokens`` is the room of one request:
-    prompt plus output. ``options`` are further settings that only this kind of engine has.
+    prompt plus output. ``options`` are further settings that only this kind of engine has. ``access`` is how its servers are reached
+    and ``launch`` what the arms' own ``launch`` have in common; both are for remote kinds.
     """
 
     kind: EngineKind = "llamacpp"
@@ -75,6 +61,14 @@ class EngineSpec(_Strict):
     request_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
     max_requests_per_s: Annotated[float, Field(gt=0)] | None = None
     options: Options = {}
+    access: AccessSpec | None = None
+    launch: LaunchSpec | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_model_of_ours(cls, data: Any) -> Any:
+        remote = isinstance(data, Mapping) and data.get("kind") in REMOTE_KINDS
+        return {"model": "", **data} if remote else data
 
 
 class Arm(_Strict):
@@ -90,6 +84,7 @@ class Arm(_Strict):
     options: Options = {}
     draft_model: str | None = None
     base_url: str | None = None
+    launch: LaunchSpec | None = None
 
 
 class WarmUp(_Strict):
@@ -130,6 +125,8 @@ class Workload(_Strict):
     A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency; of each
     task it sends the first ``steps_per_task`` steps (all where it is absent). ``slo`` maps
     ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
+    ``order: alternate`` runs the arms A B B A over the repeats, inside each concurrency where all servers are up at once, otherwise
+    over restarts (each repeat of an arm under one start); ``per_arm`` finishes one arm before the next.
     """
 
     name: Name
@@ -139,6 +136,7 @@ class Workload(_Strict):
     arms: Annotated[list[Arm], Field(min_length=1)]
     concurrency: Annotated[list[Concurrency], Field(min_length=1)]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 2
+    order: Literal["alternate", "per_arm"] = "alternate"
     tasks_per_cell: Annotated[int, Field(ge=1)] | None = None
     steps_per_task: Annotated[int, Field(ge=1)] | None = None
     warm_up: WarmUp = WarmUp()
@@ -152,6 +150,10 @@ class Workload(_Strict):
         """The arm without a drafter, ``None`` where the file has none."""
         return next((arm for arm in self.arms if arm.method == "none"), None)
 
+    def launch(self, arm: Arm) -> Launch | None:
+        """Return how an arm's server is started, ``None`` where it is not started by a command of the file."""
+        return launch_of(arm.name, self.engine.launch, arm.launch, drafts=arm.method != "none")
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedWorkload:
@@ -164,14 +166,14 @@ class LoadedWorkload:
     sha256: str
     workload: Workload
     tasks: tuple[Task, ...]
-    lines: dict[tuple[str | int, ...], int]
+    lines: Lines
     options: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def where(self, *location: str | int) -> str:
         """Return ``file:line`` of a key, or of the nearest enclosing key that the file spells out, or the option that gave its value."""
         if location in self.options:
             return self.options[location]
-        return f"{self.path}:{_nearest_line(self.lines, location)}"
+        return f"{self.path}:{nearest_line(self.lines, location)}"
 
 
 def load(path: Path) -> LoadedWorkload:
@@ -189,7 +191,7 @@ def load(path: Path) -> LoadedWorkload:
         ) from error
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path}:1: not UTF-8; save the file as UTF-8") from error
-    data, lines = _parse(path, text)
+    data, lines = parse(path, text, "a workload", Workload.model_fields)
     try:
         workload = Workload.model_validate(data)
     except ValidationError as error:
@@ -200,13 +202,13 @@ def load(path: Path) -> LoadedWorkload:
     return LoadedWorkload(path, hashlib.sha256(raw).hexdigest(), workload, _read_sources(path, lines, workload), lines)
 
 
-def _read_sources(path: Path, lines: dict[tuple[str | int, ...], int], workload: Workload) -> tuple[Task, ...]:
+def _read_sources(path: Path, lines: Lines, workload: Workload) -> tuple[Task, ...]:
     sources = [TaskSource(file=workload.tasks)] if isinstance(workload.tasks, str) else workload.tasks
     if not sources:
-        raise WorkloadError(f"{path}:{_nearest_line(lines, ('tasks',))}: tasks is empty; name at least one .jsonl file")
+        raise WorkloadError(f"{path}:{nearest_line(lines, ('tasks',))}: tasks is empty; name at least one .jsonl file")
     tasks: dict[str, Task] = {}
     for index, source in enumerate(sources):
-        line = _nearest_line(lines, ("tasks", index, "file"))
+        line = nearest_line(lines, ("tasks", index, "file"))
         file = path.parent / source.file
         if not file.is_file():
             raise WorkloadError(
@@ -214,7 +216,7 @@ def _read_sources(path: Path, lines: dict[tuple[str | int, ...], int], workload:
             )
         found = read_tasks(file)
         if source.take is not None and source.take > len(found):
-            at = _nearest_line(lines, ("tasks", index, "take"))
+            at = nearest_line(lines, ("tasks", index, "take"))
             raise WorkloadError(f"{path}:{at}: take is {source.take}, but {source.file} holds {len(found)} tasks")
         for task in spread(found, source.take or len(found)):
             if task.id in tasks:
@@ -231,79 +233,14 @@ def spread(tasks: Sequence[Task], count: int) -> tuple[Task, ...]:
     return tuple(tasks[index * len(tasks) // count] for index in range(count))
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader without YAML 1.1's surprise booleans: only true and false, so that an arm may be called ``off``."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-
-
-def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
-    try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            lines = dict(_lines(path, node, ())) if node is not None else {}
-            data = loader.construct_document(node) if node is not None else None
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise WorkloadError(
-            f"{path}:{line}: not YAML: {error.problem or error}; check indentation and quoting"
-        ) from error
-    except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
-        raise WorkloadError(f"{path}:{line}: a control character {error.character!r}; remove it") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, such as 2026-13-01
-        raise WorkloadError(f"{path}:1: not YAML: {error}; put texts in quotes") from error
-    except RecursionError as error:
-        raise WorkloadError(
-            f"{path}:1: an anchor that contains itself, or nesting without end; a workload needs neither"
-        ) from error
-    if not isinstance(data, dict):
-        given = "an empty file" if data is None else type(data).__name__
-        raise WorkloadError(
-            f"{path}:1: a workload is a mapping of keys ({', '.join(Workload.model_fields)}), not {given}"
-        )
-    return data, lines
-
-
-def _lines(path: Path, node: yaml.Node, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    yield at, node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise WorkloadError(f"{path}:{key.start_mark.line + 1}: key {name!r} appears twice; keep one")
-            seen.add(name)
-            yield from _lines(path, value, (*at, name))
-            yield (*at, name), key.start_mark.line + 1
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield from _lines(path, value, (*at, index))
-
-
-def _nearest_line(lines: dict[tuple[str | int, ...], int], location: Sequence[str | int]) -> int:
-    at = tuple(location)
-    while at and at not in lines:
-        at = at[:-1]
-    return lines.get(at, 1)
-
-
-def _check_unique(path: Path, lines: dict[tuple[str | int, ...], int], key: str, values: Sequence[str | int]) -> None:
+def _check_unique(path: Path, lines: Lines, key: str, values: Sequence[str | int]) -> None:
     for index, value in enumerate(values):
         if value in values[:index]:
-            line = _nearest_line(lines, (key, index, "name"))
+            line = nearest_line(lines, (key, index, "name"))
             raise WorkloadError(f"{path}:{line}: {key} has {value!r} twice; each must be different")
 
 
-def _check_arms(path: Path, lines: dict[tuple[str | int, ...], int], workload: Workload, kind: str) -> None:
+def _check_arms(path: Path, lines: Lines, workload: Workload, kind: str) -> None:
     """Check that the arms of one engine have different names and one baseline at most."""
     seen: set[str] = set()
     baselines = 0
@@ -311,12 +248,12 @@ def _check_arms(path: Path, lines: dict[tuple[str | int, ...], int], workload: W
         if arm.engine not in (None, kind):
             continue
         if arm.name in seen:
-            line = _nearest_line(lines, ("arms", index, "name"))
+            line = nearest_line(lines, ("arms", index, "name"))
             raise WorkloadError(f"{path}:{line}: arms has {arm.name!r} twice; each must be different")
         seen.add(arm.name)
         baselines += arm.method == "none"
         if arm.method == "none" and baselines > 1:
-            line = _nearest_line(lines, ("arms", index, "method"))
+            line = nearest_line(lines, ("arms", index, "method"))
             raise WorkloadError(
                 f"{path}:{line}: a second arm with method none; one arm is the baseline, remove the other"
             )
@@ -329,16 +266,17 @@ def _fields_at(location: Sequence[str | int]) -> list[str]:
             continue
         annotation = {
             "engine": EngineSpec, "arms": Arm, "warm_up": WarmUp, "replay": Replay, "sampling": Sampling, "tasks": TaskSource,
+            "access": AccessSpec, "launch": LaunchSpec,
         }.get(part)  # fmt: skip
         if annotation is not None:
             model = annotation
     return list(model.model_fields)
 
 
-def _explain(path: Path, lines: dict[tuple[str | int, ...], int], item: Any) -> str:
+def _explain(path: Path, lines: Lines, item: Any) -> str:
     # pydantic adds the names of union members to the location ("str", "list[TaskSource]"); they are not keys of the file
     location = tuple(part for part in item["loc"] if isinstance(part, int) or not re.search(r"^(str|list)\b|\[", part))
-    line = _nearest_line(lines, location)
+    line = nearest_line(lines, location)
     key = ".".join(map(str, location))
     given = f"{item['input']!r:.80}"
     if item["type"] == "extra_forbidden":

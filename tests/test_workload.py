@@ -81,7 +81,12 @@ def test_good_file(tmp_path: Path) -> None:
             "a date is no option; give numbers, texts",
         ),
         ("    options: {size_n: 3}", "    options: {size_n: .inf}", 10, "an option is a finite number"),
-        ("  kind: llamacpp", "  kind: vllm", 4, "engine.kind is 'vllm': input should be 'llamacpp' or 'builtin'"),
+        (
+            "  kind: llamacpp",
+            "  kind: tgi",
+            4,
+            "engine.kind is 'tgi': input should be 'llamacpp', 'builtin', 'vllm', 'sglang', 'trtllm', 'lmdeploy' or 'openai'",
+        ),
         (
             "    method: ngram-map-k",
             "    method: ngram-map-k\n    engine: bultin",

@@ -46,10 +46,17 @@ class Engine(Protocol):
     """An engine under test with all arms of a run. Methods raise :class:`harness.errors.EngineError`."""
 
     async def start(self) -> None:
-        """Start or reach the server of every arm and wait until each is healthy."""
+        """Start or reach the server of every arm and wait until each is healthy; servers that do not fit side by side wait for
+        :meth:`bring_up`."""
 
     async def stop(self) -> None:
         """Stop everything that :meth:`start` started; never raises, safe to call twice."""
+
+    async def bring_up(self, arm: str) -> None:
+        """Make ready what the next cell needs: where servers do not fit side by side, stop those of other arms and start this one's.
+
+        Nothing where :meth:`start` has all of them up. Called before each cell.
+        """
 
     async def restart(self, arm: str) -> None:
         """Bring one arm's server back after it died.
@@ -93,4 +100,8 @@ class Engine(Protocol):
         """Return the server's tokens of a text, ``None`` where it has no such call."""
 
     async def describe(self) -> dict[str, Any]:
-        """Return name, version, model with hash, and the effective flags of each arm, for the manifest."""
+        """Return name, version, model with hash, and the effective flags of each arm, for the manifest.
+
+        Under ``arms`` stands ``None`` for an arm whose server has not been up in this session. Nothing that differs between two
+        starts of the same thing, such as a port, stands in it: a continued run is compared by it.
+        """

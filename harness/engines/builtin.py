@@ -106,6 +106,9 @@ class BuiltinEngine:
         if self._process is not None:
             await self._process.stop()
 
+    async def bring_up(self, arm: str) -> None:
+        """Do nothing: one server has all arms."""
+
     async def restart(self, arm: str) -> None:
         """Start the server of all arms again, on a new address.
 

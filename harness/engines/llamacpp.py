@@ -109,6 +109,9 @@ class LlamaCppEngine:
         started = [server.process for server in self._servers.values() if server.process is not None]
         await asyncio.gather(*(process.stop() for process in started))
 
+    async def bring_up(self, arm: str) -> None:
+        """Do nothing: each arm has its own server, all of them up."""
+
     async def restart(self, arm: str) -> None:
         """Start one arm's server again on a new address.
 

@@ -1,0 +1,167 @@
+"""How a workload file says that the harness starts a server itself: a command line with places to fill in, once an arm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from harness.yaml_lines import Options
+
+PLACES: tuple[str, ...] = ("port", "model", "speculative_config", "arm")
+HEALTH = "/health"
+START_TIMEOUT_S = 600.0  # a large model takes minutes to load
+_FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} and {} are texts of their own
+_EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
+_CONFIG = "{speculative_config}"
+_KEY_FLAG = re.compile(r"^--?[a-z-]*(?:api-?key|token|password|secret)$", re.IGNORECASE)
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _places_known(text: str) -> str:
+    for name in _PLACE.findall(text):
+        if name not in PLACES:
+            known = ", ".join(f"{{{place}}}" for place in PLACES)
+            raise ValueError(f"unknown place {{{name}}}; known: {known}, and ${{NAME}} of the environment")
+    return text
+
+
+def _no_plain_key(command: list[str]) -> list[str]:
+    for index, argument in enumerate(command):
+        flag, equals, value = argument.partition("=")
+        given = value if equals else next(iter(command[index + 1 :]), "")
+        if _KEY_FLAG.match(flag) and given and not given.startswith("-") and not _FROM_ENVIRONMENT.search(given):
+            raise ValueError(f"a key never stands in a workload file: give {flag} as ${{NAME}} of the environment")
+    return command
+
+
+Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_places_known)]
+
+
+class LaunchSpec(BaseModel):
+    """A server that the harness starts and stops; under ``engine`` what all arms share, under an arm what it has besides.
+
+    An arm's ``command`` stands behind the engine's, its ``env`` is merged over the engine's, and of every other key its own value
+    counts. ``command`` is an argument list, run without a shell. In it, in ``env`` and in ``log`` are filled in: ``{port}`` (a free
+    port), ``{model}`` (``engine.model``), ``{arm}``, ``{speculative_config}`` (as JSON in one argument; where an arm has none the
+    argument is left out, together with the flag before it) and ``${NAME}`` (of the environment: keys stand in no file). ``env`` is
+    added to the harness's environment.
+    ``health`` is the path that answers 200 once the server is ready, within ``start_timeout_s`` (600 where it is not said). ``log``
+    is the file of its output (``engine/<arm>.log`` of the run where it is not said), ``cwd`` the folder it runs in; both are relative
+    to where the harness was started. ``side_by_side: true`` leaves it up while servers of other arms are that say the same; otherwise
+    it is stopped before another arm's starts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    command: Annotated[list[Text], AfterValidator(_no_plain_key)] = []
+    env: dict[str, Text] = {}
+    health: Annotated[str, Field(pattern=r"^/\S*$")] | None = None
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    log: Text | None = None
+    speculative_config: Options | None = None
+    cwd: str | None = None
+    side_by_side: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One arm's server as it is to be started; texts with their places still to be filled in."""
+
+    arm: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    health: str
+    start_timeout_s: float
+    log: str | None
+    speculative_config: Mapping[str, Any] | None
+    cwd: str | None
+    side_by_side: bool
+
+    @property
+    def takes_port(self) -> bool:
+        """Tell whether the server listens where it is told to; another one listens at the arm's ``base_url``."""
+        return any("{port}" in text for text in (*self.command, *self.env.values()))
+
+    @property
+    def template(self) -> tuple[str, ...]:
+        """The command line of this arm with the port and the environment's values not filled in, as reports show it."""
+        return tuple(self._with_config())
+
+    def variables(self) -> list[str]:
+        """Return the names of the environment that the command line and ``env`` ask for."""
+        texts = (*self.command, *self.env.values(), self.log or "")
+        return sorted({name for text in texts for name in _FROM_ENVIRONMENT.findall(text)})
+
+    def secrets(self, environment: Mapping[str, str] | None = None) -> list[str]:
+        """Return the values of those names: they may be keys, and stand in no message."""
+        source = os.environ if environment is None else environment
+        return [source[name] for name in self.variables() if source.get(name)]
+
+    def filled(self, text: str, *, port: int | None, model: str) -> str:
+        """Return a text with every place filled in.
+
+        Raises:
+            KeyError: with the name of the environment's variable that is not set.
+        """
+        config = "" if self.speculative_config is None else json.dumps(self.speculative_config, ensure_ascii=False)
+        values = {
+            "port": "" if port is None else str(port),
+            "model": model,
+            "arm": self.arm,
+            "speculative_config": config,
+        }
+        return _EITHER.sub(lambda found: os.environ[found[1]] if found[1] else values[found[2]], text)
+
+    def arguments(self, *, port: int | None, model: str) -> list[str]:
+        """Return the argument list to run.
+
+        Raises:
+            KeyError: with the name of the environment's variable that is not set.
+        """
+        return [self.filled(argument, port=port, model=model) for argument in self._with_config()]
+
+    def _with_config(self) -> Iterator[str]:
+        if self.speculative_config is not None:
+            yield from self.command
+            return
+        for index, argument in enumerate(self.command):
+            following = next(iter(self.command[index + 1 :]), None)
+            if _CONFIG in argument or (following == _CONFIG and argument.startswith("-") and "=" not in argument):
+                continue
+            yield argument
+
+
+def launch_of(arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, drafts: bool) -> Launch | None:
+    """Return how the server of an arm is started, ``None`` if neither the engine nor the arm says.
+
+    ``drafts``: whether the arm has a drafter; a baseline takes no ``speculative_config`` over from the engine.
+    """
+    given = [spec for spec in (own, shared) if spec is not None]
+    if not given:
+        return None
+
+    def first(key: str) -> Any:
+        return next((value for spec in given if (value := getattr(spec, key)) is not None), None)
+
+    timeout_s = first("start_timeout_s")
+    return Launch(
+        arm=arm,
+        command=tuple(argument for spec in reversed(given) for argument in spec.command),
+        env={name: value for spec in reversed(given) for name, value in spec.env.items()},
+        health=first("health") or HEALTH,
+        start_timeout_s=START_TIMEOUT_S if timeout_s is None else timeout_s,
+        log=first("log"),
+        speculative_config=first("speculative_config") if drafts else None,
+        cwd=first("cwd"),
+        side_by_side=bool(first("side_by_side")),
+    )
