@@ -74,7 +74,10 @@ def _proxy(proxy: str) -> str:
         raise ValueError(
             "a proxy's password has no place in a file; put it into an environment variable and write ${NAME} in its place"
         )
-    proxies.parse_proxy(_PLACE.sub("x", proxy))
+    try:
+        proxies.parse_proxy(_PLACE.sub("x", proxy))
+    except UsageError as error:
+        raise ValueError(str(error)) from error
     return proxy
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.access import AccessSpec
 from harness.errors import WorkloadError
+from harness.redaction import holds_secret, redacted
 from harness.tasks import Task, read_tasks
 from harness.workload_launch import Launch, LaunchSpec, launch_of
 from harness.yaml_lines import Lines, Options, nearest_line, parse
@@ -69,6 +70,10 @@ class EngineSpec(_Strict):
     def _no_model_of_ours(cls, data: Any) -> Any:
         remote = isinstance(data, Mapping) and data.get("kind") in REMOTE_KINDS
         return {"model": "", **data} if remote else data
+
+    def launch_for(self, arm: Arm) -> Launch | None:
+        """Return how an arm's server is started, ``None`` where no command of the file starts it."""
+        return launch_of(arm.name, self.launch, arm.launch, drafts=arm.method != "none")
 
 
 class Arm(_Strict):
@@ -149,10 +154,6 @@ class Workload(_Strict):
     def baseline(self) -> Arm | None:
         """The arm without a drafter, ``None`` where the file has none."""
         return next((arm for arm in self.arms if arm.method == "none"), None)
-
-    def launch(self, arm: Arm) -> Launch | None:
-        """Return how an arm's server is started, ``None`` where it is not started by a command of the file."""
-        return launch_of(arm.name, self.engine.launch, arm.launch, drafts=arm.method != "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,8 @@ def _explain(path: Path, lines: Lines, item: Any) -> str:
     location = tuple(part for part in item["loc"] if isinstance(part, int) or not re.search(r"^(str|list)\b|\[", part))
     line = nearest_line(lines, location)
     key = ".".join(map(str, location))
-    given = f"{item['input']!r:.80}"
+    hidden = "access" in location or holds_secret(str(location[-1] if location else ""))  # it may be a key
+    given = "not as it should be" if hidden else f"{redacted(item['input'])!r:.80}"
     if item["type"] == "extra_forbidden":
         allowed = _fields_at(location[:-1])
         close = difflib.get_close_matches(str(location[-1]), allowed, n=1)

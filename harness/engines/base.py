@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from harness.access import OPEN, Access
 from harness.records import Round, SpecCounters, SpecSource
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and how one arm takes chat completions; ``extra_body`` is merged into every request."""
+    """Where and how one arm takes chat completions; ``extra_body`` is merged into every request.
+
+    ``access`` holds the keys and headers of the server, its certificates and its proxy; ``headers`` come besides and hold no secret.
+    """
 
     base_url: str
     model: str
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    access: Access = OPEN
 
 
 @dataclass(frozen=True, slots=True)

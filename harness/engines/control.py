@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from harness import tls
+from harness.access import OPEN, Access
 from harness.errors import EngineProtocolError, EngineUnreachable
 
 _TIMEOUT_S = 30.0  # control calls wait for the batch being computed
@@ -16,38 +18,66 @@ _HEALTH_TIMEOUT_S = 5.0
 class ControlCalls:
     """Calls to one server; ``who`` is how errors call it. A connection per call: they are rare, and servers close idle ones.
 
-    Methods raise :class:`EngineUnreachable` if nothing answers and :class:`EngineProtocolError` on an unexpected answer.
+    Methods raise :class:`EngineUnreachable` if nothing answers and :class:`EngineProtocolError` on an unexpected answer; no message
+    holds a secret of ``access``.
     """
 
-    def __init__(self, who: str, base_url: str) -> None:
+    def __init__(self, who: str, base_url: str, access: Access = OPEN) -> None:
         self.who = who
         self.base_url = base_url
+        self.access = access
+        self._context = access.tls
 
-    async def healthy(self) -> bool:
-        """Tell whether ``/health`` says that the server is up and its model loaded; never raises."""
+    async def healthy(self, path: str = "/health") -> bool:
+        """Tell whether ``path`` says that the server is up and its model loaded; never raises for a server that does not."""
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=_HEALTH_TIMEOUT_S) as client:
-                response = await client.get(f"{self.base_url}/health")
+            async with self._client(_HEALTH_TIMEOUT_S) as client:
+                response = await client.get(f"{self.base_url}{path}")
         except (httpx.TransportError, httpx.InvalidURL):
             return False
         return response.status_code == httpx.codes.OK
 
-    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+    async def send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = _TIMEOUT_S
+    ) -> httpx.Response:
         """Return the answer, whatever its status."""
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as client:
+            async with self._client(timeout_s) as client:
                 return await client.request(method, f"{self.base_url}{path}", json=body)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            failed = tls.ssl_error(error)
+            why = f"{type(error).__name__} {error}" if failed is None else tls.explain(failed, self._authority)
             raise EngineUnreachable(
-                f"{self.who} at {self.base_url} does not answer {path}: {type(error).__name__} {error}"
+                self.access.redact(f"{self.who} at {self.base_url} does not answer {path}: {why}")
             ) from error
+
+    @property
+    def _authority(self) -> str:
+        return httpx.URL(self.base_url).netloc.decode()
+
+    def _client(self, timeout_s: float) -> httpx.AsyncClient:
+        """Return a client for one call. Its TLS context is made once: reading a system's authorities takes tens of milliseconds."""
+        if self._context is None:
+            self._context = self.access.context(self.base_url) or tls.trusting_nobody()
+        proxy = self.access.proxy_for(self.base_url)
+        through = None
+        if proxy is not None:
+            own = None if proxy.authorization is None else {"proxy-authorization": proxy.authorization}
+            trust = tls.context(tls.TlsFiles()) if proxy.tls else None
+            through = httpx.Proxy(proxy.url, headers=own, ssl_context=trust)
+        return httpx.AsyncClient(
+            trust_env=False, timeout=timeout_s, headers=self.access.headers, verify=self._context, proxy=through
+        )
 
     def ok(self, response: httpx.Response) -> httpx.Response:
         """Return an answer of status 200 and refuse any other."""
         if response.status_code != httpx.codes.OK:
+            refusal = self.access.refusal(response.status_code)
             raise EngineProtocolError(
-                f"{response.request.url.path} of {self.who} at {self.base_url} answered {response.status_code}: "
-                f"{response.text!r:.200}"
+                self.access.redact(
+                    f"{response.request.url.path} of {self.who} at {self.base_url} answered {response.status_code}: "
+                    f"{response.text!r:.200}{'' if refusal is None else f'; {refusal}'}"
+                )
             )
         return response
 
@@ -58,7 +88,7 @@ class ControlCalls:
             value = response.json()
         except ValueError as error:
             raise EngineProtocolError(
-                f"{path} of {self.who} at {self.base_url} gave no JSON: {response.text!r:.120}"
+                self.access.redact(f"{path} of {self.who} at {self.base_url} gave no JSON: {response.text!r:.120}")
             ) from error
         if not isinstance(value, dict):
             raise EngineProtocolError(
@@ -72,6 +102,6 @@ class ControlCalls:
         tokens = answer.get("tokens")
         if not isinstance(tokens, list):
             raise EngineProtocolError(
-                f"/tokenize of {self.who} at {self.base_url} gave no list 'tokens': {answer!r:.120}"
+                self.access.redact(f"/tokenize of {self.who} at {self.base_url} gave no list 'tokens': {answer!r:.120}")
             )
         return tuple(tokens)

@@ -16,6 +16,12 @@ from harness.replay.sse import EventParser, SseError
 
 MAX_PLAIN_BYTES = 64 * 1024
 _EXCERPT_CHARS = 300
+_ADVICE = {
+    404: "base_url is the address without /v1, engine.model one of the names that its /v1/models lists",
+    405: "base_url is the address of an OpenAI-compatible server, without /v1",
+    429: "the server takes no more requests: lower the concurrency, or set engine.max_requests_per_s",
+    503: "the server is not ready: its model may still be loading, or it has too much to do",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class Answer:
         self._reader_chunk = reader.chunk
         self._events = EventParser()
         self._plain: bytearray | None = None
+        self._headers: Mapping[bytes, bytes] = {}
         self._head = b""
         self._first_token_ns: int | None = None
         self._last_ns = 0
@@ -80,10 +87,11 @@ class Answer:
         if self.error_kind is None:
             self.error_kind, self._error_message, self._failed_ns = kind, message, t_ns
 
-    def begin(self, status: int, content_type: str) -> None:
-        """Take the response's head. Anything but a stream with status 200 is kept as plain bytes for the error
-        message."""
+    def begin(self, status: int, content_type: str, headers: Mapping[bytes, bytes]) -> None:
+        """Take the response's head, names of headers in lower case. Anything but a stream with status 200 is kept as plain
+        bytes for the error message."""
         self.http_status = status
+        self._headers = headers
         if status != 200 or content_type not in ("", "text/event-stream"):
             self._plain = bytearray()
 
@@ -114,9 +122,9 @@ class Answer:
         if self._plain is not None:
             message = _server_message(bytes(self._plain))
             if self.http_status == 200:
-                self.fail(t_ns, "protocol", f"status 200, but no event stream: {message}")
+                self.fail(t_ns, "protocol", f"status 200, but no event stream{_whole(self._plain)}: {message}")
             else:
-                self.fail(t_ns, "http_status", f"status {self.http_status}: {message}")
+                self.fail(t_ns, "http_status", f"status {self.http_status}: {message}{self._advice()}")
         elif not self.done and self._finish_reason is None:
             began = "" if self.chunks else f"; it began {self._head.decode(errors='backslashreplace')!r}"
             self.fail(
@@ -165,6 +173,18 @@ class Answer:
             error_message=self._error_message,
             retried=retried,
         )
+
+    def _advice(self) -> str:
+        """Return what the status, and the headers that go with it, mean for whoever set up the run."""
+        advice = _ADVICE.get(self.http_status or 0)
+        wait = self._headers.get(b"retry-after", b"").decode("latin-1").strip()
+        place = self._headers.get(b"location", b"").decode("latin-1").strip()
+        if wait and wait.isprintable():
+            asked = f"it asks to wait {wait} s" if wait.isdecimal() else f"it asks to wait until {wait:.40}"
+            advice = f"{advice}; {asked} (Retry-After)" if advice else f"{asked} (Retry-After)"
+        elif place and 300 <= (self.http_status or 0) < 400:
+            advice = f"it points to {place!r:.200}: give the address there as base_url, redirects are not followed"
+        return f"; {advice}" if advice else ""
 
     def _event(self, t_ns: int, name: bytes, data: bytes) -> None:
         if self.done or self.error_kind is not None:
@@ -253,6 +273,16 @@ def _text(value: Any) -> str:
 
 def _excerpt(data: bytes) -> str:
     return repr(data[:_EXCERPT_CHARS].decode(errors="backslashreplace"))
+
+
+def _whole(body: bytes | bytearray) -> str:
+    """Return what is to be said of a completion that came in one piece."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    is_answer = isinstance(value, dict) and isinstance(value.get("choices"), list) and bool(value["choices"])
+    return ", the answer came whole: the server does not stream, so no token can be timed" if is_answer else ""
 
 
 def _server_message(body: bytes) -> str:

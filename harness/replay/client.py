@@ -1,16 +1,15 @@
 """The streaming client: sends chat completions, times their chunks, and turns every failure into a result.
 
 Requests go over plain asyncio sockets with httptools (llhttp) as parser, because on one core this carries several
-times the chunk rate of the general clients (``bench/client.py`` prints the ratios). Proxies of the environment are
-never used, redirects never followed.
+times the chunk rate of the general clients (``bench/client.py`` prints the ratios). A proxy is used only where the
+endpoint's access names one, redirects are never followed. No message holds a key, whatever the server writes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,11 +17,14 @@ from urllib.parse import urlsplit
 import orjson
 from asyncio_throttle.throttler import Throttler
 
+from harness import tls
+from harness.access import Access
 from harness.engines.base import Endpoint, StreamReader
 from harness.errors import UsageError
 from harness.replay.answer import Answer, StreamResult
 from harness.replay.clock import Clock
 from harness.replay.connection import Connection
+from harness.replay.dialing import ProxyRefused, Route, dial
 
 __all__ = ["StreamClient", "StreamResult"]
 
@@ -50,7 +52,7 @@ class StreamClient:
         self._timeout_s = request_timeout_s
         self._kept = connections
         self._throttler = None if max_requests_per_s is None else _throttler(max_requests_per_s)
-        self._origins: dict[str, _Origin] = {}
+        self._origins: dict[tuple[str, Access], _Origin] = {}
         self._open: set[Connection] = set()
 
     async def __aenter__(self) -> Self:
@@ -75,7 +77,7 @@ class StreamClient:
             UsageError: if the endpoint's address or headers cannot be used at all.
             asyncio.CancelledError: when cancelled; the connection is closed first, so that the server frees the slot.
         """
-        origin = self._origin(endpoint.base_url)
+        origin = self._origin(endpoint.base_url, endpoint.access)
         request = _request(origin, endpoint, body)
         if self._throttler is not None:
             await self._throttler.acquire()  # type: ignore[no-untyped-call]  # the package carries no annotations
@@ -84,18 +86,18 @@ class StreamClient:
         if kept is not None:
             await kept.exchange(request, answer, self._timeout_s)
             if answer.error_kind != "disconnect" or kept.heard:
-                return answer.result(self._clock.now_ns())
+                return _told(answer.result(self._clock.now_ns()), origin)
             origin.note_loss(kept, self._clock.now_ns())
             answer = Answer(reader)
         fresh = await self._dial(origin, answer)
         if fresh is not None:
             await fresh.exchange(request, answer, self._timeout_s)
-        return answer.result(self._clock.now_ns(), retried=kept is not None)
+        return _told(answer.result(self._clock.now_ns(), retried=kept is not None), origin)
 
-    def _origin(self, base_url: str) -> _Origin:
-        origin = self._origins.get(base_url)
+    def _origin(self, base_url: str, access: Access) -> _Origin:
+        origin = self._origins.get((base_url, access))
         if origin is None:
-            origin = self._origins[base_url] = _Origin.of(base_url)
+            origin = self._origins[base_url, access] = _Origin.of(base_url, access)
         return origin
 
     def _take_idle(self, origin: _Origin) -> Connection | None:
@@ -118,24 +120,20 @@ class StreamClient:
                 origin.idle.remove(connection)
                 origin.note_loss(connection, self._clock.now_ns())
 
-        loop = asyncio.get_running_loop()
+        route = origin.route
         try:
             async with asyncio.timeout(self._timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._clock, keep, forget), origin.host, origin.port, ssl=origin.tls
-                )
+                connection = await dial(route, lambda: Connection(self._clock, keep, forget))
         except TimeoutError:
-            answer.fail(
-                self._clock.now_ns(), "connect", f"no connection to {origin.authority} within {self._timeout_s:g} s"
-            )
+            why = f"no connection to {route.first_hop} within {self._timeout_s:g} s"
+            answer.fail(self._clock.now_ns(), "connect", why)
+            return None
+        except ProxyRefused as error:
+            why = f"the proxy {route.first_hop} opens no way to {route.authority}: {error}"
+            answer.fail(self._clock.now_ns(), "connect", why)
             return None
         except OSError as error:
-            why = error.strerror or str(error)
-            answer.fail(
-                self._clock.now_ns(),
-                "connect",
-                f"cannot connect to {origin.authority}: {why}; is the server running there?",
-            )
+            answer.fail(self._clock.now_ns(), "connect", _unreached(error, route))
             return None
         if connection.usable:  # not if the server closed it already
             self._open.add(connection)
@@ -144,13 +142,11 @@ class StreamClient:
 
 @dataclass(slots=True)
 class _Origin:
-    """A server: its address, taken apart once, and the connections kept to it."""
+    """A server: its address, taken apart once, what every request to it begins with, and the connections kept to it."""
 
-    host: str
-    port: int
-    tls: ssl.SSLContext | None
-    authority: str
-    path: str
+    route: Route
+    access: Access
+    head: str
     idle: list[Connection] = field(default_factory=list)
     keeps: bool = True
 
@@ -160,47 +156,78 @@ class _Origin:
             self.keeps = False
 
     @classmethod
-    def of(cls, base_url: str) -> _Origin:
+    def of(cls, base_url: str, access: Access) -> _Origin:
         try:
             parts = urlsplit(base_url)
             host, port = parts.hostname or "", parts.port
             host = host if ":" in host else host.encode("idna").decode()
         except ValueError as error:
             raise UsageError(
-                f"cannot read the address {base_url!r}: {error}; give one like http://127.0.0.1:8000"
+                f"cannot read the address {_shown(base_url)}: {error}; give one like http://127.0.0.1:8000"
             ) from error
         path = parts.path.rstrip("/") + PATH
         plain = parts.username is None and not parts.query and not parts.fragment
         if parts.scheme not in ("http", "https") or not host or not plain or not path.isascii() or " " in path:
             raise UsageError(
-                f"cannot use the address {base_url!r}; give one like http://127.0.0.1:8000, without /v1, user or query"
+                f"cannot use the address {_shown(base_url)}; give one like http://127.0.0.1:8000, without /v1, user or query"
             )
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        context, proxy = access.context(base_url), access.proxy_for(base_url)
         authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
-        return cls(host, port or (443 if tls else 80), tls, authority, path)
+        asked = proxy if context is None else None  # in a tunnel the proxy sees no request
+        lines = [
+            f"POST {'' if asked is None else f'http://{authority}'}{path} HTTP/1.1",
+            f"host: {authority}",
+            "content-type: application/json",
+            "accept: text/event-stream",
+            "accept-encoding: identity",
+            "user-agent: spec-harness",
+            *_header_lines(access.headers),
+        ]
+        if asked is not None and asked.authorization is not None:
+            lines.append(f"proxy-authorization: {asked.authorization}")
+        route = Route(host, port or (443 if context else 80), authority, context, proxy)
+        return cls(route, access, "".join(f"{line}\r\n" for line in lines))
 
 
 def _request(origin: _Origin, endpoint: Endpoint, body: Mapping[str, Any]) -> bytes:
     merged = {**body, **endpoint.extra_body, "model": endpoint.model, "stream": True}
     merged["stream_options"] = {**(merged.get("stream_options") or {}), "include_usage": True}
     content = orjson.dumps(merged)
-    head = [
-        f"POST {origin.path} HTTP/1.1",
-        f"host: {origin.authority}",
-        "content-type: application/json",
-        "accept: text/event-stream",
-        "accept-encoding: identity",
-        "user-agent: spec-harness",
-        f"content-length: {len(content)}",
-    ]
-    for name, value in endpoint.headers.items():
-        line = f"{name}: {value}"
+    own = "".join(f"{line}\r\n" for line in _header_lines(endpoint.headers))
+    return f"{origin.head}{own}content-length: {len(content)}\r\n\r\n".encode("ascii") + content
+
+
+def _header_lines(headers: Mapping[str, str]) -> list[str]:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    for name, line in zip(headers, lines, strict=True):
         if not line.isprintable() or not line.isascii() or not name:
             raise UsageError(
                 f"the header {name!r} cannot be sent: names and values are printable ASCII; correct the engine's headers"
             )
-        head.append(line)
-    return "\r\n".join([*head, "\r\n"]).encode("ascii") + content
+    return lines
+
+
+def _shown(base_url: str) -> str:
+    """Return an address for a message, without any user and password in it."""
+    before, at, after = base_url.rpartition("@")
+    return repr(f"{before.partition('//')[0]}//***@{after}" if at else base_url)
+
+
+def _unreached(error: OSError, route: Route) -> str:
+    failed = tls.ssl_error(error)
+    if failed is not None:
+        return tls.explain(failed, route.authority if route.tls is not None else route.first_hop)
+    why = error.strerror or str(error)
+    return f"cannot connect to {route.first_hop}: {why}; is the {'server' if route.proxy is None else 'proxy'} running there?"
+
+
+def _told(result: StreamResult, origin: _Origin) -> StreamResult:
+    """Return a result whose message holds no secret, and says what a refused key means."""
+    if result.error_message is None:
+        return result
+    refusal = origin.access.refusal(result.http_status)
+    message = result.error_message if refusal is None else f"{result.error_message}; {refusal}"
+    return replace(result, error_message=origin.access.redact(message))
 
 
 def _throttler(max_requests_per_s: float) -> Throttler:

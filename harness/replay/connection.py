@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         if encoding != "identity":
             answer.fail(self._t_ns, "protocol", f"content-encoding is {encoding!r} although only identity was accepted")
         content_type = self._headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-        answer.begin(status, content_type)
+        answer.begin(status, content_type, self._headers)
 
     def on_body(self, body: bytes) -> None:
         """Hand bytes of the body on."""
