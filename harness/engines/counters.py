@@ -12,9 +12,9 @@ from harness.records import SpecCounters
 # `name{labels} value [timestamp]`, Prometheus text format 0.0.4; `#` lines are skipped before
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+-?\d+)?$")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
-# llama.cpp b11549 and vLLM 0.32 write the same four names behind their own prefix, vLLM's older releases without `_total`
+# llama.cpp b11549, vLLM 0.32 and LMDeploy 0.18 write the same four names behind their own prefix, vLLM's older releases without `_total`
 _SPEC = re.compile(
-    r"^(?:llamacpp|vllm):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?$"
+    r"^(?:llamacpp|vllm|lmdeploy):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?$"
 )
 
 
@@ -50,7 +50,7 @@ def parse_samples(text: str) -> Iterator[Sample]:
 
 
 def spec_counters(text: str) -> SpecCounters | None:
-    """Return the lifetime counters of speculative decoding on a llama.cpp or vLLM metrics page.
+    """Return the lifetime counters of speculative decoding on a llama.cpp, vLLM or LMDeploy metrics page.
 
     Several engines (label ``engine``, ``model_name``) are summed. ``None`` if the page has no such counters at all; a server
     that has drafted nothing yet gives zeros and an empty tuple of positions.
@@ -64,7 +64,7 @@ def spec_counters(text: str) -> SpecCounters | None:
         match = _SPEC.match(sample.name)
         if match is None:
             continue
-        count = _count(sample)
+        count = whole(sample)
         if match[1] == "accepted_tokens_per_pos":
             position = sample.labels.get("position", "")
             if not position.isdecimal():
@@ -86,6 +86,27 @@ def spec_counters(text: str) -> SpecCounters | None:
     return SpecCounters(totals.get("drafts"), totals["draft_tokens"], totals["accepted_tokens"], positions)
 
 
+def whole(sample: Sample) -> int:
+    """Return the value of a counter.
+
+    Raises:
+        EngineProtocolError: if it is no whole number from 0.
+    """
+    if not sample.value.is_integer() or sample.value < 0:
+        raise EngineProtocolError(f"{sample.name} is {sample.value!r}; a counter is a whole number from 0")
+    return int(sample.value)
+
+
+def total(text: str, *names: str) -> int | None:
+    """Return the sum of all samples with one of these names, over all labels; ``None`` if the page has none of them.
+
+    Raises:
+        EngineProtocolError: if the page is malformed, or a value is no whole number from 0.
+    """
+    found = [whole(sample) for sample in parse_samples(text) if sample.name in names]
+    return sum(found) if found else None
+
+
 def _labels(text: str, number: int) -> dict[str, str]:
     labels: dict[str, str] = {}
     at = 0
@@ -96,9 +117,3 @@ def _labels(text: str, number: int) -> dict[str, str]:
         labels[match[1]] = match[2]
         at = match.end()
     return labels
-
-
-def _count(sample: Sample) -> int:
-    if not sample.value.is_integer() or sample.value < 0:
-        raise EngineProtocolError(f"{sample.name} is {sample.value!r}; a counter of tokens is a whole number from 0")
-    return int(sample.value)

@@ -65,11 +65,15 @@ class Dialect(Protocol):
         """Where the family answers control calls."""
 
     @property
+    def counts_when_drafting(self) -> bool:
+        """Whether the family's metrics page has counters of speculative decoding whenever it is on, so that none means off."""
+
+    @property
     def remedies(self) -> Mapping[str, str]:
         """The server's flag or setting that would let it tell a fact, by the name of the field of ``Probed``."""
 
-    def extra_body(self) -> Mapping[str, Any]:
-        """Return the fields, beyond OpenAI's, that ask for everything the family can tell with an answer."""
+    def extra_bodies(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the fields, beyond OpenAI's, that ask for all that an answer can tell: releases differ, the best first."""
 
     def reader(self, *, drafts: bool) -> StreamReader:
         """Return a fresh reader of one response; ``drafts`` tells whether the arm has a drafter."""

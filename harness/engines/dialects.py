@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from harness.engines.dialect import Dialect
+from harness.engines.lmdeploy import LmDeploy
+from harness.engines.openai import OpenAi
+from harness.engines.sglang import SgLang
+from harness.engines.trtllm import TrtLlm
+from harness.engines.vllm import Vllm
 
-DIALECTS: Mapping[str, Dialect] = {}
+_ALL: tuple[Dialect, ...] = (Vllm(), SgLang(), TrtLlm(), LmDeploy(), OpenAi())
 
 
 def dialect(kind: str) -> Dialect:
@@ -15,4 +18,4 @@ def dialect(kind: str) -> Dialect:
     Raises:
         KeyError: if it is no kind of remote server.
     """
-    return DIALECTS[kind]
+    return {item.name: item for item in _ALL}[kind]

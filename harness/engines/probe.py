@@ -1,4 +1,4 @@
-"""What an attached server tells about itself, found out by asking it: facts, each with how it was found. Nothing is assumed from its kind."""
+"""What a server tells about itself, found out by asking it: facts, each with how it was found. Nothing is assumed from its kind."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class Probed:
 
     def facts(self) -> dict[str, Fact[Any]]:
         """Return every fact by name, in the order above."""
-        return {
-            item.name: value for item in fields(self) if isinstance(value := getattr(self, item.name), Fact)
-        }
+        return {item.name: value for item in fields(self) if isinstance(value := getattr(self, item.name), Fact)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts for the manifest: ``{name: {"value", "how", "remedy"}}`` and the extra fields of the requests."""

@@ -60,8 +60,8 @@ def test_missing_positions_are_unknown_once_something_was_drafted() -> None:
     [
         ("<html>502</html>", "line 1 is not of the form"),
         ("a_total 1\nllamacpp:spec_decode_num_drafts_total many", "line 2: 'many' is not a number"),
-        ("llamacpp:spec_decode_num_drafts_total 1.5", "a counter of tokens is a whole number"),
-        ("llamacpp:spec_decode_num_drafts_total NaN", "a counter of tokens is a whole number"),
+        ("llamacpp:spec_decode_num_drafts_total 1.5", "a counter is a whole number"),
+        ("llamacpp:spec_decode_num_drafts_total NaN", "a counter is a whole number"),
         ("a{b=1} 2", "labels 'b=1'"),
         ('llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="x"} 1', "position 'x'"),
         ("llamacpp:spec_decode_num_drafts_total 1", "not spec_decode_num_draft_tokens"),
