@@ -15,7 +15,7 @@ import httpx
 
 from harness.engines.base import Endpoint, StreamReader
 from harness.records import SpecCounters
-from harness.replay.sse import EventParser
+from harness.sse import EventParser
 
 __all__ = ["Answer", "Outcome", "Side", "Verdict", "ask", "compare", "top_two_gap"]
 

@@ -12,7 +12,7 @@ import orjson
 from harness.engines.base import StreamReader
 from harness.errors import EngineProtocolError
 from harness.records import ErrorKind
-from harness.replay.sse import EventParser, SseError
+from harness.sse import EventParser, SseError
 
 MAX_PLAIN_BYTES = 64 * 1024
 _EXCERPT_CHARS = 300

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.replay.sse import MAX_EVENT_BYTES, Event, EventParser, SseError
+from harness.sse import MAX_EVENT_BYTES, Event, EventParser, SseError
 
 
 def parse(*blocks: bytes) -> list[Event]:
