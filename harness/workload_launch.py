@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from harness.redaction import holds_secret
 from harness.yaml_lines import Options
 
 PLACES: tuple[str, ...] = ("port", "model", "speculative_config", "arm")
@@ -20,7 +21,6 @@ _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} and {} are texts of their own
 _EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
 _CONFIG = "{speculative_config}"
-_KEY_FLAG = re.compile(r"^--?[a-z-]*(?:api-?key|token|password|secret)$", re.IGNORECASE)
 
 
 def _as_text(value: Any) -> Any:
@@ -39,9 +39,19 @@ def _no_plain_key(command: list[str]) -> list[str]:
     for index, argument in enumerate(command):
         flag, equals, value = argument.partition("=")
         given = value if equals else next(iter(command[index + 1 :]), "")
-        if _KEY_FLAG.match(flag) and given and not given.startswith("-") and not _FROM_ENVIRONMENT.search(given):
+        secret = flag.startswith("--") and holds_secret(flag.removeprefix("--"))
+        if secret and given and not given.startswith("-") and not _FROM_ENVIRONMENT.search(given):
             raise ValueError(f"a key never stands in a workload file: give {flag} as ${{NAME}} of the environment")
     return command
+
+
+def _no_plain_secret(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if holds_secret(name) and value and not _FROM_ENVIRONMENT.search(value):
+            raise ValueError(
+                f"a key never stands in a workload file: leave {name} out, the server gets the harness's environment"
+            )
+    return env
 
 
 Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_places_known)]
@@ -64,7 +74,7 @@ class LaunchSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     command: Annotated[list[Text], AfterValidator(_no_plain_key)] = []
-    env: dict[str, Text] = {}
+    env: Annotated[dict[str, Text], AfterValidator(_no_plain_secret)] = {}
     health: Annotated[str, Field(pattern=r"^/\S*$")] | None = None
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
     log: Text | None = None

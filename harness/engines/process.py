@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from harness.engines.tree import descendants, send
 from harness.errors import EngineStartError
 
 _POLL_S = 0.05
@@ -77,14 +78,17 @@ class ChildProcess:
                 ) from error
         atexit.register(self.kill)
 
-    def log_since_start(self) -> str:
-        """Return what the program has written since :meth:`start`."""
+    def log_since_start(self, *, tail_bytes: int | None = None) -> str:
+        """Return what the program has written since :meth:`start`, or the last ``tail_bytes`` of it."""
         with self.log.open("rb") as log:
-            log.seek(self._log_start)
+            end = log.seek(0, os.SEEK_END)
+            log.seek(self._log_start if tail_bytes is None else max(self._log_start, end - tail_bytes))
             return log.read().decode("utf-8", errors="replace")
 
-    async def wait_until(self, ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-        """Poll ``ready`` until it is true.
+    async def wait_until(
+        self, ready: Callable[[], Awaitable[bool]], timeout_s: float, *, poll_s: float = _POLL_S
+    ) -> None:
+        """Poll ``ready`` every ``poll_s`` until it is true.
 
         Raises:
             EngineStartError: if the program ends first or ``timeout_s`` passes; the message quotes the end of the log.
@@ -101,7 +105,7 @@ class ChildProcess:
                 raise EngineStartError(
                     f"{self.name} was not ready within {timeout_s:g} s; raise start_timeout_s or read the log\n{self._log_end()}"
                 )
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(poll_s)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """End the program and everything in its group: SIGTERM, then SIGKILL after ``grace_s``. Never raises, safe to repeat."""
@@ -118,12 +122,14 @@ class ChildProcess:
             self.kill()  # also when the wait is cancelled, and for what the program left behind in its group
 
     def kill(self) -> None:
-        """SIGKILL the whole group at once and collect the exit code."""
+        """SIGKILL the whole group at once, and what its processes started in groups of their own; collect the exit code."""
         process = self._process
         atexit.unregister(self.kill)
         if process is None or process.stdin is None or process.stdin.closed:
             return
+        below = descendants(process.pid) if process.poll() is None else []
         self._signal_group(signal.SIGKILL)
+        send(below, signal.SIGKILL)
         process.wait()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
