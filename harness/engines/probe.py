@@ -1,66 +1,329 @@
-"""What a server tells about itself, found out by asking it: facts, each with how it was found. Nothing is assumed from its kind."""
+"""Asks a server what it can tell, before anything is measured: two or three short chat completions and some control calls.
+
+Nothing on the server is changed: its prompt cache is only asked whether it could be emptied. What the family of the server
+(:mod:`harness.engines.dialect`) says about it decides where to ask, never what is true.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
-T = TypeVar("T")
+import httpx
+import orjson
+
+from harness.engines.base import StreamFacts
+from harness.engines.control import ControlCalls
+from harness.engines.dialect import Announced, Dialect, ServerState
+from harness.engines.facts import Fact, Probed
+from harness.errors import EngineProtocolError
+from harness.records import SpecCounters
+from harness.sse import EventParser, SseError
+
+__all__ = ["Fact", "Probed", "probe", "token_ids"]
+
+_CHAT = "/v1/chat/completions"
+_CHAT_TIMEOUT_S = 300.0  # a cold server compiles at its first request
+_MAX_TOKENS = 48
+# Long enough to fill two blocks of any prompt cache (vLLM on a CPU: 128 tokens each), and an answer that look-up drafters draft for.
+_TEXT = "The quarterly report of the branch office goes to the head office on Thursday afternoon. "
+_MESSAGES = ({"role": "user", "content": f"{_TEXT * 20}\n\nRepeat the text above, word for word."},)
+
+
+async def probe(calls: ControlCalls, dialect: Dialect, model: str = "") -> Probed:
+    """Ask one server everything; ``model`` is the name that requests carry, empty: the first that the server tells.
+
+    Raises:
+        EngineUnreachable: if the server does not answer at all.
+    """
+    models, told_len = await _models(calls)
+    name = model or (models.value[0] if models.value else "")
+    announced = await _announced(calls, dialect)
+    path, before, page_how = await _page(calls, dialect)
+    answers = await _answers(calls, dialect, name)
+    after = None if path is None else (await calls.send("GET", path)).text
+    seen = _Seen(dialect, answers, announced, _counters(dialect, before), _counters(dialect, after), before is not None)
+    first, remedies = answers[0], dialect.remedies
+    length = told_len if told_len is not None else announced.max_model_len
+    state = _state(dialect, before)
+    return Probed(
+        version=_fact(announced.version, "told by the server", "not told", remedies.get("version")),
+        models=models,
+        model=Fact(name, "given" if model else "the first that /v1/models names")
+        if name
+        else Fact(None, "no name was given, and none told"),
+        max_model_len=_fact(length, "told by the server", "told by no path that was asked"),
+        chat=Fact(True, f"POST {_CHAT} answered") if first.error is None else Fact(None, first.error),
+        streaming=first.fact(first.streamed, "events came", "the answer came as one document"),
+        usage_in_stream=first.fact(
+            first.has_usage, "a chunk held the usage", "no chunk held a usage", remedies.get("usage_in_stream")
+        ),
+        tokens_per_chunk=first.fact(
+            first.usage_with_tokens, "chunks held the tokens so far", "chunks do not hold the tokens so far"
+        ),
+        drafts=seen.drafts(),
+        per_request_acceptance=seen.acceptance(),
+        counters=seen.counters(page_how),
+        per_position=seen.per_position(),
+        cached_tokens=answers[-1].fact(
+            answers[-1].facts.cached_tokens is not None,
+            "told by the second of two equal requests",
+            "two equal requests told none; the server has no prompt cache or does not say",
+            remedies.get("cached_tokens"),
+        ),
+        running_requests=_fact(
+            state.busy, f"GET {path}", "no page told requests being worked on", remedies.get("running_requests")
+        ),
+        cache_reset=await _cache_reset(calls, dialect),
+        tokenize=await _tokenize(calls, dialect, name),
+        speculative_config=_fact(
+            announced.speculative_config, "told by the server", "not told", remedies.get("speculative_config")
+        ),
+        extra_body=first.extra_body,
+        metrics_path=path,
+    )
+
+
+def token_ids(value: Any) -> tuple[int, ...] | None:
+    """Return the tokens that a tokenizer's answer holds, in any family's form; ``None`` if it holds none."""
+    found = value.get("tokens", value.get("input_ids")) if isinstance(value, Mapping) else None
+    if not isinstance(found, list) or not all(isinstance(item, int) for item in found):
+        return None
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Fact(Generic[T]):
-    """One thing found out: its value and what was asked; ``None`` with the reason, and what on the server would let it tell.
+class _Answer:
+    """One chat completion of the probe; ``error`` says why there is none."""
 
-    ``remedy`` is a flag or setting of the server, ``None`` where none is known. A fact that is known may have one too, where the
-    server could tell more (counts of a request, but not of its single rounds).
-    """
+    extra_body: Mapping[str, Any]
+    error: str | None = None
+    status: int | None = None
+    streamed: bool = False
+    has_usage: bool = False
+    usage_with_tokens: bool = False
+    facts: StreamFacts = field(default_factory=StreamFacts)
 
-    value: T | None
-    how: str
-    remedy: str | None = None
+    def fact(self, value: bool, yes: str, no: str, remedy: str | None = None) -> Fact[bool]:
+        """Return what this answer showed; nothing if there was none."""
+        if self.error is not None:
+            return Fact(None, "no chat completion was answered")
+        return Fact(True, yes) if value else Fact(False, no, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What answers and counters show of speculative decoding."""
+
+    dialect: Dialect
+    answers: list[_Answer]
+    announced: Announced
+    before: SpecCounters | None
+    after: SpecCounters | None
+    has_page: bool
 
     @property
-    def known(self) -> bool:
-        """Whether there is a value."""
-        return self.value is not None
+    def _told(self) -> StreamFacts | None:
+        return next((answer.facts for answer in self.answers if answer.facts.spec is not None), None)
+
+    def drafts(self) -> Fact[bool]:
+        told = None if self._told is None else self._told.spec
+        if told is not None and told.num_draft_tokens:
+            counts = f"{told.num_accepted_tokens} of {told.num_draft_tokens} drafted tokens accepted"
+            return Fact(True, f"an answer told {counts}")
+        if self.before is not None and self.after is not None:
+            grown = (self.after - self.before).num_draft_tokens
+            if grown > 0:
+                return Fact(True, f"the server's counters grew by {grown} drafted tokens")
+        config = self.announced.speculative_config
+        if config is not None:
+            return Fact(
+                bool(config), f"the server says it drafts with {dict(config)}" if config else "the server says so"
+            )
+        if self.has_page and self.after is None and self.dialect.counts_when_drafting:
+            return Fact(False, "the metrics page has no counters of speculative decoding")
+        return Fact(None, "nothing was seen to be drafted, and nothing says that none could be")
+
+    def acceptance(self) -> Fact[str]:
+        told = self._told
+        if told is not None:
+            what = {"round": "each round", "request": "the sums of the request"}[told.spec_source or "request"]
+            remedy = self.dialect.remedies.get("per_request_acceptance") if told.spec_source == "request" else None
+            return Fact(told.spec_source, f"an answer told {what}", remedy)
+        if self.drafts().value is False:
+            return Fact(None, "the server does not draft")
+        return Fact(None, "no answer told drafted and accepted tokens", self._remedy("per_request_acceptance"))
+
+    def counters(self, page_how: str) -> Fact[bool]:
+        if not self.has_page:
+            return Fact(None, page_how, self._remedy("counters"))
+        if self.after is None:
+            remedy = None if self.drafts().value is False else self._remedy("counters")
+            return Fact(False, f"{page_how}; it has no counters of drafted and accepted tokens", remedy)
+        return Fact(True, page_how)
+
+    def per_position(self) -> Fact[bool]:
+        told = None if self._told is None else self._told.spec
+        if told is not None and told.num_accepted_tokens_per_pos:
+            return Fact(True, "told by an answer")
+        if self.after is not None and self.after.num_accepted_tokens_per_pos:
+            return Fact(True, "told by the counters")
+        return Fact(None, "neither answers nor counters told accepted tokens by position")
+
+    def _remedy(self, name: str) -> str | None:
+        return self.dialect.remedies.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """Everything that was found out about one server.
+async def _answers(calls: ControlCalls, dialect: Dialect, model: str) -> list[_Answer]:
+    """Return two answers to the same request, with the first extra fields that bring acceptance, or else the first that are taken."""
+    taken: _Answer | None = None
+    for extra in dialect.extra_bodies():
+        if taken is not None and not extra:
+            break  # it cannot bring more
+        answer = await _chat(calls, dialect, model, extra)
+        if answer.error is None and (taken is None or answer.facts.spec is not None):
+            taken = answer
+        if answer.facts.spec is not None:
+            break
+        if answer.error is not None and answer.status not in (400, 422):
+            break  # no objection to a field: another request would meet the same
+    if taken is None:
+        return [answer]
+    return [taken, await _chat(calls, dialect, model, taken.extra_body)]
 
-    ``per_request_acceptance`` is ``"round"`` (each verify round), ``"request"`` (sums of a request) or ``"none"`` (asked, and the
-    answer held none). ``counters`` tells whether lifetime counters of speculative decoding are on the metrics page, ``per_position``
-    whether they or the answers count accepted tokens for each draft position. ``running_requests`` is how many requests the server
-    worked on when it was asked, besides ours: 0 is an idle server. ``tokens_per_chunk`` tells whether each chunk says how many tokens
-    have come. ``extra_body`` are the fields beyond OpenAI's that the server took and that are sent with every request.
-    """
 
-    version: Fact[str]
-    models: Fact[tuple[str, ...]]
-    max_model_len: Fact[int]
-    streaming: Fact[bool]
-    usage_in_stream: Fact[bool]
-    tokens_per_chunk: Fact[bool]
-    per_request_acceptance: Fact[str]
-    counters: Fact[bool]
-    per_position: Fact[bool]
-    cached_tokens: Fact[bool]
-    running_requests: Fact[int]
-    cache_reset: Fact[bool]
-    tokenize: Fact[bool]
-    speculative_config: Fact[Mapping[str, Any]]
-    extra_body: Mapping[str, Any]
+async def _chat(calls: ControlCalls, dialect: Dialect, model: str, extra: Mapping[str, Any]) -> _Answer:
+    body = {
+        "model": model, "messages": list(_MESSAGES), "max_tokens": _MAX_TOKENS, "temperature": 0.0, "stream": True,
+        "stream_options": {"include_usage": True}, **extra,
+    }  # fmt: skip
+    response = await calls.send("POST", _CHAT, body, timeout_s=_CHAT_TIMEOUT_S)
+    said = calls.access.redact(f"{response.text.strip()[:200]!r}")
+    if response.status_code != httpx.codes.OK:
+        refusal = calls.access.refusal(response.status_code)
+        why = f"POST {_CHAT} answered {response.status_code}: {said}" + (f"; {refusal}" if refusal else "")
+        return _Answer(extra, error=why, status=response.status_code)
+    streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+    try:
+        chunks = _events(response.content) if streamed else [orjson.loads(response.content)]
+    except (SseError, orjson.JSONDecodeError):
+        return _Answer(extra, error=f"POST {_CHAT} gave neither events nor JSON: {said}", status=200)
+    wrong = next((chunk for chunk in chunks if not isinstance(chunk, dict) or chunk.get("error")), None)
+    if wrong is not None or not any(chunk.get("choices") for chunk in chunks):
+        return _Answer(extra, error=f"POST {_CHAT} gave no chat completion: {said}", status=200)
+    reader = dialect.reader(drafts=True)
+    try:
+        for number, chunk in enumerate(chunks):
+            reader.chunk(number, chunk)
+        facts = reader.facts()
+    except (EngineProtocolError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return _Answer(extra, error=f"POST {_CHAT}: a chunk of unknown shape ({error}): {said}", status=200)
+    counted = [chunk for chunk in chunks if (chunk.get("usage") or {}).get("completion_tokens")]
+    return _Answer(
+        extra,
+        status=200,
+        streamed=streamed,
+        has_usage=bool(counted),
+        usage_with_tokens=streamed and sum(bool(chunk.get("choices")) for chunk in counted) > 1,
+        facts=facts,
+    )
 
-    def facts(self) -> dict[str, Fact[Any]]:
-        """Return every fact by name, in the order above."""
-        return {item.name: value for item in fields(self) if isinstance(value := getattr(self, item.name), Fact)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the facts for the manifest: ``{name: {"value", "how", "remedy"}}`` and the extra fields of the requests."""
-        told = {
-            name: {"value": fact.value, "how": fact.how, "remedy": fact.remedy} for name, fact in self.facts().items()
-        }
-        return {**told, "extra_body": dict(self.extra_body)}
+def _events(content: bytes) -> list[Any]:
+    parser = EventParser()
+    events = [*parser.feed(content), *parser.finish()]
+    return [orjson.loads(data) for name, data in events if data != b"[DONE]" and name in (b"", b"error")]
+
+
+async def _models(calls: ControlCalls) -> tuple[Fact[tuple[str, ...]], int | None]:
+    response = await calls.send("GET", "/v1/models")
+    if response.status_code != httpx.codes.OK:
+        refusal = calls.access.refusal(response.status_code)
+        return Fact(None, f"GET /v1/models answered {response.status_code}" + (f"; {refusal}" if refusal else "")), None
+    value = _json(response)
+    data = value.get("data") if isinstance(value, Mapping) else None
+    listed = [item for item in data if isinstance(item, Mapping)] if isinstance(data, list) else []
+    names = tuple(item["id"] for item in listed if isinstance(item.get("id"), str))
+    if not names:
+        return Fact(None, "GET /v1/models named no model"), None
+    length = listed[0].get("max_model_len")
+    return Fact(names, "GET /v1/models"), length if isinstance(length, int) else None
+
+
+async def _announced(calls: ControlCalls, dialect: Dialect) -> Announced:
+    """Return what version and configuration paths tell together; of two that tell the same thing the first counts."""
+    found = Announced()
+    for paths in (dialect.paths.version, dialect.paths.config):
+        for path in paths:
+            response = await calls.send("GET", path)
+            if response.status_code != httpx.codes.OK:
+                continue
+            told = dialect.announced(path, _json(response))
+            found = Announced(
+                version=found.version or told.version,
+                speculative_config=told.speculative_config
+                if found.speculative_config is None
+                else found.speculative_config,
+                max_model_len=found.max_model_len or told.max_model_len,
+            )
+            break
+    return found
+
+
+async def _page(calls: ControlCalls, dialect: Dialect) -> tuple[str | None, str | None, str]:
+    """Return path and text of the metrics page, ``None`` twice where there is none, and how that was found."""
+    tried = []
+    for path in dialect.paths.metrics:
+        response = await calls.send("GET", path)
+        if response.status_code != httpx.codes.OK:
+            tried.append(f"GET {path} answered {response.status_code}")
+            continue
+        try:
+            dialect.counters(response.text)
+            dialect.state(response.text)
+        except EngineProtocolError as error:
+            tried.append(f"GET {path}: {error}")
+            continue
+        return path, response.text, f"GET {path}"
+    return None, None, "; ".join(tried) or "there is no path to ask"
+
+
+async def _cache_reset(calls: ControlCalls, dialect: Dialect) -> Fact[bool]:
+    path = dialect.paths.reset_cache
+    if path is None:
+        return Fact(None, "there is no path to ask", dialect.remedies.get("cache_reset"))
+    # asked whether it is there, not called: others may be using the server
+    status = (await calls.send("OPTIONS", path)).status_code
+    if status in (httpx.codes.OK, httpx.codes.NO_CONTENT, httpx.codes.METHOD_NOT_ALLOWED):
+        return Fact(True, f"{path} is there (OPTIONS answered {status})")
+    return Fact(False, f"{path} is not there (OPTIONS answered {status})", dialect.remedies.get("cache_reset"))
+
+
+async def _tokenize(calls: ControlCalls, dialect: Dialect, model: str) -> Fact[bool]:
+    path = dialect.paths.tokenize
+    if path is None:
+        return Fact(None, "there is no path to ask")
+    response = await calls.send("POST", path, dialect.tokenize_body(model, "one two"))
+    if response.status_code == httpx.codes.OK and token_ids(_json(response)) is not None:
+        return Fact(True, f"POST {path}")
+    return Fact(False, f"POST {path} answered {response.status_code} and no tokens")
+
+
+def _fact(value: Any, found: str, missing: str, remedy: str | None = None) -> Fact[Any]:
+    return Fact(None, missing, remedy) if value is None else Fact(value, found)
+
+
+def _counters(dialect: Dialect, text: str | None) -> SpecCounters | None:
+    return None if text is None else dialect.counters(text)
+
+
+def _state(dialect: Dialect, text: str | None) -> ServerState:
+    return ServerState() if text is None else dialect.state(text)
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None

@@ -75,7 +75,7 @@ def _told(told: Mapping[str, Any], *, steps: tuple[tuple[int, int], ...] | None,
     drafted, accepted, rounds = (_count(told, names) for names in (_DRAFTED, _ACCEPTED, _ROUNDS))
     if drafted is None or accepted is None or accepted > drafted:
         return None
-    histogram = next((told[name] for name in _HISTOGRAM if isinstance(told.get(name), list) and told[name]), None)
+    histogram = _histogram(told)
     positions: tuple[int, ...] | None = () if accepted == 0 else None
     if histogram is not None:
         if sum(histogram) != rounds or sum(place * count for place, count in enumerate(histogram)) != accepted:
@@ -86,6 +86,15 @@ def _told(told: Mapping[str, Any], *, steps: tuple[tuple[int, int], ...] | None,
     ):
         return None
     return Told(SpecCounters(rounds, drafted, accepted, positions), steps, every_pass)
+
+
+def _histogram(told: Mapping[str, Any]) -> list[int] | None:
+    """Return at place i how many rounds accepted i tokens; some releases write ``{"0": 20}``, and none where there are no rounds."""
+    given = next((told[name] for name in _HISTOGRAM if told.get(name)), None)
+    if isinstance(given, Mapping):
+        counts = {int(place): count for place, count in given.items()}
+        given = [counts.get(place, 0) for place in range(max(counts) + 1)]
+    return given if isinstance(given, list) else None
 
 
 def _steps(told: Mapping[str, Any]) -> tuple[tuple[int, int], ...] | None:
