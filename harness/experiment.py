@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,19 +13,18 @@ from pydantic import ValidationError
 
 from harness.engines.base import Engine
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
-from harness.manifest import describe_workload
+from harness.manifest import DIFFERENCES, describe_workload, merged_engine
 from harness.records import ENGINE_DIED, CellKey, CellRecord, Round, StepRecord
 from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
 from harness.replay.clock import MonotonicClock
-from harness.replay.schedule import CellPlan, cell_order, plan_cell
+from harness.replay.schedule import CellPlan, block_order, cell_order, plan_cell
 from harness.store import RunFolder
 from harness.workload import Arm, EngineSpec, LoadedWorkload, Workload
 
 MAX_ATTEMPTS = 2  # a cell whose server died is run once more on a fresh server
 # of a workload's description; what is told of single tasks stands in tasks_sha256 too
 NOT_INPUT = frozenset({"path", "path_from_run", "sha256", "description", "genres", "task_sha256"})
-PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
 MAX_FAILED_CELLS = 2  # so many cells of an arm in a row without one good task: the engine is not going to recover
 
 
@@ -61,12 +60,18 @@ class Experiment:
         """How many requests a server must take at once."""
         return max(max(loaded.workload.concurrency) for loaded in self.workloads)
 
+    @property
+    def one_server_at_a_time(self) -> bool:
+        """Whether the arms' servers are started one after the other, because they do not fit side by side."""
+        launches = [launch for arm in self.arms if (launch := self.engine.launch_for(arm)) is not None]
+        return len(self.arms) > 1 and not all(launch.side_by_side for launch in launches)
+
 
 def combine(workloads: Sequence[LoadedWorkload]) -> Experiment:
     """Check that workload files can share one run.
 
     Raises:
-        WorkloadError: with file and line, if two files have one name, or differ in engine or in what an arm name means.
+        WorkloadError: with file and line, if two files have one name, or differ in engine, order or what an arm name means.
     """
     arms: dict[str, tuple[Arm, LoadedWorkload]] = {}
     first = workloads[0]
@@ -84,6 +89,11 @@ def combine(workloads: Sequence[LoadedWorkload]) -> Experiment:
             raise WorkloadError(
                 f"{loaded.where('engine')}: the engine differs from that of {first.path}; files of one run share one engine "
                 "(context_tokens aside): make them equal or run them apart"
+            )
+        if loaded.workload.order != first.workload.order:
+            raise WorkloadError(
+                f"{loaded.where('order')}: order is {loaded.workload.order}, that of {first.path} is {first.workload.order}; files of "
+                "one run share one order: make them equal or run them apart"
             )
         for index, arm in enumerate(loaded.workload.arms):
             known, where = arms.setdefault(arm.name, (arm, loaded))
@@ -142,7 +152,7 @@ async def run(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(engine.stop)
             await engine.start()
-            _note_engine(folder, await engine.describe())
+            _note_engine(folder, await engine.describe(), progress)
             client = StreamClient(
                 clock=MonotonicClock(),
                 request_timeout_s=experiment.engine.request_timeout_s,
@@ -166,15 +176,24 @@ async def run(
     return stopped
 
 
-def _note_engine(folder: RunFolder, now: dict[str, Any]) -> None:
+def _note_engine(folder: RunFolder, now: dict[str, Any], progress: Progress) -> None:
     then = folder.manifest["engine"]
-    changed = [key for key in now if then is not None and key not in PER_START and then.get(key) != now[key]]
+    engine, changed = merged_engine(then, now)
     if changed:
         raise RunFolderError(
             f"{folder.path} was begun with another engine ({', '.join(changed)} changed); halves of two engines are no run: "
             "restore the engine or start a new run"
         )
-    folder.manifest["engine"] = now
+    told = [] if then is None else then.get(DIFFERENCES, [])
+    for item in engine[DIFFERENCES]:
+        if not item["drafter"] and item not in told:
+            values = ", ".join(
+                f"{arm}: {'not given' if text is None else text}" for arm, text in item["values"].items()
+            )
+            progress.note(
+                f"WARNING: the servers of the arms differ in more than the drafter: {item['flag']} ({values})"
+            )
+    folder.manifest["engine"] = engine
     folder.write_manifest()
 
 
@@ -197,6 +216,9 @@ class _Cells:
         Raises:
             EngineUnreachable: if the server dies again, or no task of this arm succeeds any more.
         """
+        await self.engine.bring_up(key.arm)
+        if self._is_new(key.arm):
+            _note_engine(self.folder, await self.engine.describe(), self.progress)
         for _ in range(MAX_ATTEMPTS):
             if not self.engine.alive(key.arm):
                 self.progress.note(f"the server of arm {key.arm} ended; starting it again")
@@ -218,6 +240,10 @@ class _Cells:
             raise EngineUnreachable(
                 f"no task of arm {key.arm} succeeded in {self.failed_in_a_row[key.arm]} cells in a row ({record.error_message})"
             )
+
+    def _is_new(self, arm: str) -> bool:
+        """Tell whether the manifest does not describe the arm yet, because its server has not been up before."""
+        return (self.folder.manifest["engine"].get("arms") or {}).get(arm, arm) is None
 
     async def _once(self, key: CellKey, plan: CellPlan, order: int) -> tuple[CellRecord, CellOutcome]:
         workload = next(loaded.workload for loaded in self.experiment.workloads if loaded.workload.name == key.workload)
@@ -276,21 +302,29 @@ def _why(outcome: CellOutcome) -> str:
 
 
 def _plans(experiment: Experiment) -> dict[CellKey, CellPlan]:
-    """Return all cells in the order in which they run: the lowest load of every workload, then the next load of every workload.
+    """Return all cells in the order in which they run."""
+    by_name = {loaded.workload.name: loaded for loaded in experiment.workloads}
+    return {key: _plan(by_name[key.workload], key.concurrency) for key in _order(experiment)}
 
-    A run that is cut short so has whole loads of all workloads rather than all loads of some.
+
+def _order(experiment: Experiment) -> Iterable[CellKey]:
+    """Return the cells in order: the lowest load of every workload, then the next load of every workload.
+
+    A run that is cut short so has whole loads of all workloads rather than all loads of some. Where arms cannot alternate inside a
+    load, that order holds inside each block of an arm.
     """
+    workloads = [loaded.workload for loaded in experiment.workloads]
+    per_arm = workloads[0].order == "per_arm"
+    if per_arm or experiment.one_server_at_a_time:
+        return block_order(workloads, per_arm=per_arm)
     order = [
         (workload.concurrency.index(key.concurrency), place, key)
-        for place, workload in enumerate(loaded.workload for loaded in experiment.workloads)
+        for place, workload in enumerate(workloads)
         for key in cell_order(
             workload.name, [arm.name for arm in workload.arms], workload.concurrency, workload.repeats, place
         )
     ]
-    by_name = {loaded.workload.name: loaded for loaded in experiment.workloads}
-    return {
-        key: _plan(by_name[key.workload], key.concurrency) for _, _, key in sorted(order, key=lambda item: item[:2])
-    }
+    return [key for _, _, key in sorted(order, key=lambda item: item[:2])]
 
 
 def _plan(loaded: LoadedWorkload, concurrency: int) -> CellPlan:

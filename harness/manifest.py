@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from harness.engines import flags
 from harness.tasks import tasks_sha256
 from harness.workload import LoadedWorkload
 
+PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
+DIFFERENCES = "flag_differences"  # of an engine's description: follows from the arms' flags
 DISTRIBUTION = "spec-harness"
 PACKAGES = (
     DISTRIBUTION,
@@ -65,6 +68,30 @@ def describe_workload(loaded: LoadedWorkload, folder: Path) -> dict[str, Any]:
         "languages": sorted({step.language for step in steps}),
         "kinds": sorted({step.kind for step in steps}),
     }
+
+
+def merged_engine(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return an engine's description, what is known from before added to what the engine tells now, and the keys in which they disagree.
+
+    Unknown on either side is no disagreement: an arm whose server has not been up yet tells nothing. What a description has under
+    ``flag_differences`` are the settings in which the arms' servers differ, each marked whether it is the drafter's own.
+    """
+    before = {} if then is None else dict(then)
+    changed: list[str] = []
+    found = dict(now)
+    for key, value in now.items():
+        old = before.get(key)
+        if key == "arms" and isinstance(old, Mapping) and isinstance(value, Mapping):
+            found[key] = {name: old.get(name) if told is None else told for name, told in value.items()}
+            both = [name for name, told in value.items() if told is not None and old.get(name) is not None]
+            changed += [f"arm {name}" for name in both if old[name] != value[name]]
+            changed += [f"arm {name}" for name in old if name not in value]
+        elif value is None:
+            found[key] = old
+        elif old is not None and old != value and key not in PER_START:
+            changed.append(key)
+    found[DIFFERENCES] = [item.to_json() for item in flags.differences(flags.of_description(found))]
+    return found, changed
 
 
 def versions(packages: Iterable[str]) -> dict[str, str | None]:

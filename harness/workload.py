@@ -130,8 +130,8 @@ class Workload(_Strict):
     A cell counts ``tasks_per_cell`` tasks (all of them where it is absent), and never fewer than its concurrency; of each
     task it sends the first ``steps_per_task`` steps (all where it is absent). ``slo`` maps
     ``metric_pNN`` to a limit such as ``2s``; ``thresholds`` are checked after the run.
-    ``order: alternate`` runs the arms A B B A over the repeats, inside each concurrency where all servers are up at once, otherwise
-    over restarts (each repeat of an arm under one start); ``per_arm`` finishes one arm before the next.
+    ``order: alternate`` runs the arms A B B A over the repeats: inside each concurrency where all servers are up at once, otherwise all
+    of a repeat's loads before the servers change. ``per_arm`` finishes one arm before the next, so each server starts once.
     """
 
     name: Name

@@ -37,6 +37,17 @@ class StreamFacts:
     rounds: tuple[Round, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server tells of its work: requests being worked on or waiting, and requests finished since its start.
+
+    ``None`` where it does not tell.
+    """
+
+    busy: int | None = None
+    finished: int | None = None
+
+
 class StreamReader(Protocol):
     """Collects an engine's own fields from the chunks of one response. One object a request."""
 
@@ -45,6 +56,22 @@ class StreamReader(Protocol):
 
     def facts(self) -> StreamFacts:
         """Return what the finished stream told."""
+
+
+class RequestWindow(Protocol):
+    """Counts single requests by the server's lifetime counters, for servers whose answers do not tell their acceptance.
+
+    Of use only while no more than one request is sent at a time. Methods raise :class:`harness.errors.EngineError`.
+    """
+
+    async def open(self) -> None:
+        """Begin a window, before a request is sent; at once if the one before ended here."""
+
+    async def close(self, facts: StreamFacts) -> StreamFacts:
+        """End the window after a request; return what its stream told, with the counts that can be told to be its own."""
+
+    def forget(self) -> None:
+        """Let the next window begin with fresh counters: something else may have run."""
 
 
 class Engine(Protocol):
@@ -91,6 +118,15 @@ class Engine(Protocol):
     async def counters(self, arm: str) -> SpecCounters | None:
         """Return the server's lifetime counters, ``None`` where it has none."""
 
+    async def state(self, arm: str) -> ServerState:
+        """Return what the server tells of the requests on it, ours and those of others."""
+
+    def window(self, arm: str) -> RequestWindow | None:
+        """Return what counts single requests by the server's counters; ``None`` where answers tell themselves, or nothing tells.
+
+        All arms of a run have one, or none has: reading counters takes time between requests.
+        """
+
     async def reset_prompt_cache(self, arm: str) -> bool:
         """Empty the server's prompt cache; ``False`` if it cannot."""
 
@@ -102,7 +138,8 @@ class Engine(Protocol):
         """Wait (a minute at most) until the server works on no request; ``False`` if it still does or cannot tell."""
 
     async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
-        """Return the server's tokens of a text, ``None`` where it has no such call."""
+        """Return the server's tokens of a text, ``None`` where it has no such call; any server of the run may answer for one that is
+        not up, as all have one model."""
 
     async def describe(self) -> dict[str, Any]:
         """Return name, version, model with hash, and the effective flags of each arm, for the manifest.

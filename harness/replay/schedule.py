@@ -1,7 +1,8 @@
 """Which cell runs when, and which tasks a cell starts in which order. Pure: no clock, no network.
 
 Cells alternate between arms inside each concurrency (A B B A over two repeats), so that a slow drift of the machine meets every
-arm alike. All arms of a cell position get the same task instances in the same order with the same prompts.
+arm alike; where a change of arms is a restart of servers they alternate in longer blocks, or not at all. All arms of a cell position
+get the same task instances in the same order with the same prompts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import count
 
 from harness.records import CellKey, Phase
 from harness.tasks import Task
+from harness.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,30 @@ def cell_order(
         for position, concurrency in enumerate(concurrencies, start=place)
         for repeat in range(repeats)
         for arm in (tuple(reversed(arms)) if (position + repeat) % 2 else arms)
+    )
+
+
+def block_order(workloads: Sequence[Workload], *, per_arm: bool) -> tuple[CellKey, ...]:
+    """Return the cells of all workloads where a change of arms is a restart of servers: as few of them as the order allows.
+
+    One block an arm and repeat, the arms forward and backward in turn (A B B A); with ``per_arm`` one block an arm. A block runs the
+    lowest load of every workload, then the next load of every workload.
+    """
+    arms = list(dict.fromkeys(arm.name for workload in workloads for arm in workload.arms))
+    repeats = range(1, max(workload.repeats for workload in workloads) + 1)
+    if per_arm:
+        blocks = [(arm, repeats) for arm in arms]
+    else:
+        turns = ((repeat, arms if repeat % 2 else reversed(arms)) for repeat in repeats)
+        blocks = [(arm, range(repeat, repeat + 1)) for repeat, turn in turns for arm in turn]
+    return tuple(
+        CellKey(workload.name, arm, workload.concurrency[position], repeat)
+        for arm, own in blocks
+        for position in range(max(len(workload.concurrency) for workload in workloads))
+        for workload in workloads
+        if position < len(workload.concurrency) and any(arm == one.name for one in workload.arms)
+        for repeat in own
+        if repeat <= workload.repeats
     )
 
 
