@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.engines.base import Endpoint
+from harness.engines.base import Endpoint, ServerState
 from harness.engines.builtin_control import BuiltinControl
 from harness.engines.builtin_options import check_arms, differences, engine_config, served
 from harness.engines.builtin_reader import BuiltinReader
@@ -150,6 +150,13 @@ class BuiltinEngine:
         """Return the server's lifetime counters, over all arms: a cell has the server to itself."""
         return spec_counters(await self._control.metrics())
 
+    async def state(self, arm: str) -> ServerState:
+        """Return the requests that are being worked on or wait; how many have finished it does not tell."""
+        return ServerState(busy=await self._control.busy())
+
+    def window(self, arm: str) -> None:
+        """Return ``None``: answers tell their rounds."""
+
     async def drain(self, arm: str) -> bool:
         """Wait until no request runs or waits; ``False`` if one still does after a minute or the server does not tell."""
         deadline = time.monotonic() + _DRAIN_S
@@ -157,7 +164,7 @@ class BuiltinEngine:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(_DRAIN_POLL_S)
-        return busy is False
+        return busy == 0
 
     async def reset_prompt_cache(self, arm: str) -> bool:
         """Empty the server's prefix cache, that of all arms."""

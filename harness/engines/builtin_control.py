@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.engines.control import ControlCalls
-from harness.engines.counters import parse_samples
+from harness.engines.counters import total
 from harness.errors import EngineProtocolError
 
 _BUSY = ("vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -33,10 +33,9 @@ class BuiltinControl:
         """Return the metrics page."""
         return self.calls.ok(await self.calls.send("GET", "/metrics")).text
 
-    async def busy(self) -> bool | None:
-        """Tell whether any request runs or waits, ``None`` if the server does not say."""
-        found = [item.value for item in parse_samples(await self.metrics()) if item.name in _BUSY]
-        return any(found) if found else None
+    async def busy(self) -> int | None:
+        """Return how many requests run or wait, ``None`` if the server does not say."""
+        return total(await self.metrics(), *_BUSY)
 
     async def reset_prefix_cache(self) -> None:
         """Forget the K/V that is kept for prompts that begin alike."""

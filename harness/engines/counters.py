@@ -107,6 +107,16 @@ def total(text: str, *names: str) -> int | None:
     return sum(found) if found else None
 
 
+def labels_of(text: str, name: str) -> dict[str, str]:
+    """Return the labels of the first sample of this name, without those that name model and engine; empty if there is none.
+
+    Raises:
+        EngineProtocolError: if the page is malformed.
+    """
+    found = next((sample.labels for sample in parse_samples(text) if sample.name == name), {})
+    return {key: value for key, value in found.items() if key not in ("engine", "model_name", "engine_type")}
+
+
 def _labels(text: str, number: int) -> dict[str, str]:
     labels: dict[str, str] = {}
     at = 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harness.engines.base import StreamReader
+from harness.engines.base import ServerState, StreamReader
 from harness.records import SpecCounters
 
 
@@ -30,27 +30,17 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
-    """What a metrics page tells of the server's work: requests being worked on or waiting, and requests finished since its start.
-
-    ``None`` where the page does not tell.
-    """
-
-    busy: int | None = None
-    finished: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Announced:
     """What a family's version and configuration pages tell; ``None`` where they do not.
 
-    ``speculative_config`` is empty for a server that says it drafts nothing.
+    ``speculative_config`` is empty for a server that says it drafts nothing. ``settings`` are those of the server by name: nothing
+    secret, and nothing that differs between two starts of the same thing.
     """
 
     version: str | None = None
     speculative_config: Mapping[str, Any] | None = None
     max_model_len: int | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Dialect(Protocol):
@@ -94,6 +84,9 @@ class Dialect(Protocol):
 
     def announced(self, path: str, value: Any) -> Announced:
         """Return what the decoded answer of a version or configuration path tells."""
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Return what a metrics page tells of the server's configuration."""
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return the request whose answer has the tokens of a text, without a begin-of-sequence token."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -36,8 +36,8 @@ class Probed:
     decoding are on the metrics page, ``per_position`` whether counters or answers count accepted tokens for each draft position.
     ``running_requests`` is how many requests the server had when it was asked, ours not among them. ``tokens_per_chunk`` tells whether
     each chunk says how many tokens have come. ``speculative_config`` is empty for a server that says it drafts nothing.
-    ``extra_body`` are the fields beyond OpenAI's that the server took and that are sent with every request, ``metrics_path`` is where
-    its metrics page was found.
+    ``extra_body`` are the fields beyond OpenAI's that the server took and that are sent with every request, ``settings`` are those
+    that the server tells of itself, ``metrics_path`` is where its metrics page was found.
     """
 
     version: Fact[str]
@@ -58,6 +58,7 @@ class Probed:
     tokenize: Fact[bool]
     speculative_config: Fact[Mapping[str, Any]]
     extra_body: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     metrics_path: str | None = None
 
     def facts(self) -> dict[str, Fact[Any]]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.engines.base import Endpoint
-from harness.engines.counters import parse_samples, spec_counters
+from harness.engines.base import Endpoint, ServerState
+from harness.engines.counters import spec_counters, total
 from harness.engines.llamacpp_control import DRAFTS_SOMEHOW, LlamaCppControl
 from harness.engines.llamacpp_options import (
     CARRIES_STATE,
@@ -167,19 +167,22 @@ class LlamaCppEngine:
         text = await self._servers[arm].control.metrics()
         return None if text is None else spec_counters(text)
 
+    async def state(self, arm: str) -> ServerState:
+        """Return the requests that are being worked on or wait; how many have finished it does not tell."""
+        text = await self._servers[arm].control.metrics()
+        return ServerState() if text is None else ServerState(busy=total(text, *_BUSY))
+
+    def window(self, arm: str) -> None:
+        """Return ``None``: answers tell their acceptance."""
+
     async def drain(self, arm: str) -> bool:
         """Wait until the server works on no request; ``False`` if it still does after a minute or does not tell."""
         deadline = time.monotonic() + _DRAIN_S
-        while (text := await self._servers[arm].control.metrics()) is not None:
-            busy = [item.value for item in parse_samples(text) if item.name in _BUSY]
-            if not busy:
-                return False
-            if not any(busy):
-                return True
+        while busy := (await self.state(arm)).busy:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.05)
-        return False
+        return busy == 0
 
     async def reset_drafting(self, arm: str) -> None:
         """Do nothing: an arm whose drafter remembers gets a fresh server (:meth:`carries_state`)."""

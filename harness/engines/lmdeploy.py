@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.engines.counters import spec_counters, total
-from harness.engines.dialect import Announced, Paths, ServerState
+from harness.engines.base import ServerState
+from harness.engines.counters import labels_of, spec_counters, total
+from harness.engines.dialect import Announced, Paths
 from harness.engines.remote_reader import RemoteReader
 from harness.records import SpecCounters
 
@@ -45,6 +46,10 @@ class LmDeploy:
     def announced(self, path: str, value: Any) -> Announced:
         """Return nothing: there is no such path."""
         return Announced()
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Read the configuration that stands on the page as labels."""
+        return Announced(settings=labels_of(text, "lmdeploy:backend_config_info"))
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return the body of ``/v1/encode``."""

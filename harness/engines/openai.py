@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.engines.dialect import Announced, Paths, ServerState
+from harness.engines.base import ServerState
+from harness.engines.dialect import Announced, Paths
 from harness.engines.remote_reader import RemoteReader
 from harness.records import SpecCounters
 
@@ -41,6 +42,10 @@ class OpenAi:
 
     def announced(self, path: str, value: Any) -> Announced:
         """Return nothing: there is no such path."""
+        return Announced()
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Return nothing: there is no metrics page."""
         return Announced()
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import orjson
 
-from harness.engines.base import StreamFacts
+from harness.engines.base import ServerState, StreamFacts
 from harness.engines.control import ControlCalls
-from harness.engines.dialect import Announced, Dialect, ServerState
+from harness.engines.dialect import Announced, Dialect
 from harness.engines.facts import Fact, Probed
 from harness.errors import EngineProtocolError
 from harness.records import SpecCounters
@@ -31,17 +31,21 @@ _TEXT = "The quarterly report of the branch office goes to the head office on Th
 _MESSAGES = ({"role": "user", "content": f"{_TEXT * 20}\n\nRepeat the text above, word for word."},)
 
 
-async def probe(calls: ControlCalls, dialect: Dialect, model: str = "") -> Probed:
+async def probe(
+    calls: ControlCalls, dialect: Dialect, model: str = "", extra_body: Mapping[str, Any] | None = None
+) -> Probed:
     """Ask one server everything; ``model`` is the name that requests carry, empty: the first that the server tells.
+
+    ``extra_body`` are fields that all requests have anyway, such as those of a chat template; ``Probed.extra_body`` has them too.
 
     Raises:
         EngineUnreachable: if the server does not answer at all.
     """
     models, told_len = await _models(calls)
     name = model or (models.value[0] if models.value else "")
-    announced = await _announced(calls, dialect)
     path, before, page_how = await _page(calls, dialect)
-    answers = await _answers(calls, dialect, name)
+    announced = await _announced(calls, dialect, before)
+    answers = await _answers(calls, dialect, name, extra_body or {})
     after = None if path is None else (await calls.send("GET", path)).text
     seen = _Seen(dialect, answers, announced, _counters(dialect, before), _counters(dialect, after), before is not None)
     first, remedies = answers[0], dialect.remedies
@@ -81,6 +85,7 @@ async def probe(calls: ControlCalls, dialect: Dialect, model: str = "") -> Probe
             announced.speculative_config, "told by the server", "not told", remedies.get("speculative_config")
         ),
         extra_body=first.extra_body,
+        settings=announced.settings,
         metrics_path=path,
     )
 
@@ -175,13 +180,13 @@ class _Seen:
         return self.dialect.remedies.get(name)
 
 
-async def _answers(calls: ControlCalls, dialect: Dialect, model: str) -> list[_Answer]:
+async def _answers(calls: ControlCalls, dialect: Dialect, model: str, always: Mapping[str, Any]) -> list[_Answer]:
     """Return two answers to the same request, with the first extra fields that bring acceptance, or else the first that are taken."""
     taken: _Answer | None = None
     for extra in dialect.extra_bodies():
         if taken is not None and not extra:
             break  # it cannot bring more
-        answer = await _chat(calls, dialect, model, extra)
+        answer = await _chat(calls, dialect, model, {**extra, **always})
         if answer.error is None and (taken is None or answer.facts.spec is not None):
             taken = answer
         if answer.facts.spec is not None:
@@ -251,9 +256,9 @@ async def _models(calls: ControlCalls) -> tuple[Fact[tuple[str, ...]], int | Non
     return Fact(names, "GET /v1/models"), length if isinstance(length, int) else None
 
 
-async def _announced(calls: ControlCalls, dialect: Dialect) -> Announced:
-    """Return what version and configuration paths tell together; of two that tell the same thing the first counts."""
-    found = Announced()
+async def _announced(calls: ControlCalls, dialect: Dialect, page: str | None) -> Announced:
+    """Return what metrics page, version and configuration paths tell together; of two that tell the same thing the first counts."""
+    found = Announced() if page is None else dialect.announced_on_page(page)
     for paths in (dialect.paths.version, dialect.paths.config):
         for path in paths:
             response = await calls.send("GET", path)
@@ -266,6 +271,7 @@ async def _announced(calls: ControlCalls, dialect: Dialect) -> Announced:
                 if found.speculative_config is None
                 else found.speculative_config,
                 max_model_len=found.max_model_len or told.max_model_len,
+                settings={**told.settings, **found.settings},
             )
             break
     return found

@@ -10,13 +10,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from harness.engines.base import ServerState
 from harness.engines.counters import parse_samples, total
-from harness.engines.dialect import Announced, Paths, ServerState
+from harness.engines.dialect import Announced, Paths
 from harness.engines.remote_reader import RemoteReader
 from harness.records import SpecCounters
+from harness.redaction import holds_secret
 
 _BUSY = ("sglang:num_running_reqs", "sglang:num_queue_reqs")
-# of what /server_info tells; it holds the server's keys as well
+# what the server measured of itself, or what differs from start to start
+_NOT_SETTINGS = frozenset({
+    "version", "status", "port", "host", "nccl_port", "random_seed", "dist_init_addr", "max_total_num_tokens", "max_req_input_len",
+    "internal_states", "served_model_name",
+})  # fmt: skip
 _SPECULATIVE = (
     "num_steps",
     "eagle_topk",
@@ -78,7 +84,7 @@ class SgLang:
         return ServerState(round(sum(busy.values())) if busy else None, total(text, "sglang:num_requests_total"))
 
     def announced(self, path: str, value: Any) -> Announced:
-        """Read version, context length and the speculative settings of ``/server_info``, and nothing else of it."""
+        """Read ``/server_info``: the server's arguments, beside which stand its keys and what it measured of itself."""
         if not isinstance(value, Mapping):
             return Announced()
         version, context = value.get("version"), value.get("context_length")
@@ -93,8 +99,17 @@ class SgLang:
             version=version if isinstance(version, str) else None,
             speculative_config=config,
             max_model_len=context if isinstance(context, int) else None,
+            settings={key: item for key, item in value.items() if _is_setting(key, item)},
         )
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Return nothing: ``/server_info`` tells it all."""
+        return Announced()
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return the body of ``/tokenize``."""
         return {"model": model, "prompt": text, "add_special_tokens": False}
+
+
+def _is_setting(key: str, value: Any) -> bool:
+    return key not in _NOT_SETTINGS and not holds_secret(key) and isinstance(value, bool | int | float | str)

@@ -11,15 +11,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from harness.engines.counters import parse_samples, total, whole
-from harness.engines.dialect import Announced, Paths, ServerState
+from harness.engines.base import ServerState
+from harness.engines.counters import labels_of, parse_samples, total, whole
+from harness.engines.dialect import Announced, Paths
 from harness.engines.remote_reader import RemoteReader
 from harness.errors import EngineProtocolError
 from harness.records import SpecCounters
 
 _DRAFTED = "trtllm_spec_decode_drafted_tokens_total"
 _ACCEPTED = "trtllm_spec_decode_accepted_tokens_total"
-_CONFIG = "trtllm_speculative_config_info"
+_CONFIGS = ("model", "parallel", "kv_cache")
 
 
 class TrtLlm:
@@ -65,6 +66,12 @@ class TrtLlm:
         """Read ``/version``."""
         version = value.get("version") if isinstance(value, Mapping) else None
         return Announced(version=version if isinstance(version, str) else None)
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Read the configurations that the page has as labels."""
+        speculative = labels_of(text, "trtllm_speculative_config_info")
+        told = {key: value for name in _CONFIGS for key, value in labels_of(text, f"trtllm_{name}_config_info").items()}
+        return Announced(speculative_config=speculative or None, settings=told)
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return an empty body: there is no such path."""

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.engines.counters import spec_counters, total
-from harness.engines.dialect import Announced, Paths, ServerState
+from harness.engines.base import ServerState
+from harness.engines.counters import labels_of, spec_counters, total
+from harness.engines.dialect import Announced, Paths
 from harness.engines.remote_reader import RemoteReader
 from harness.records import SpecCounters
 
 _CONFIG = "/server_info?config_format=json"
+_CACHE = ("block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization", "sliding_window")
+_SETTINGS = {
+    "model_config": ("dtype", "quantization", "enforce_eager", "max_model_len", "seed"),
+    "scheduler_config": ("max_num_seqs", "max_num_batched_tokens", "async_scheduling", "enable_chunked_prefill"),
+    "parallel_config": ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+}
 _DEVELOPMENT = "the environment variable VLLM_SERVER_DEV_MODE=1 (never on a server that strangers reach)"
 
 
@@ -65,16 +72,31 @@ class Vllm:
             version = value.get("version")
             return Announced(version=version if isinstance(version, str) else None)
         config = value.get("vllm_config")
-        if not isinstance(config, Mapping) or "speculative_config" not in config:
-            return Announced()
-        told = config["speculative_config"]
-        if told is None:
-            return Announced(speculative_config={})
-        if not isinstance(told, Mapping):
-            return Announced()
-        keys = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "quantization")
-        return Announced(speculative_config={key: told[key] for key in keys if told.get(key) is not None})
+        return _of_config(config) if isinstance(config, Mapping) else Announced()
+
+    def announced_on_page(self, text: str) -> Announced:
+        """Read the settings of its cache, which the page has as labels; its size follows from the free memory and is left out."""
+        told = labels_of(text, "vllm:cache_config_info")
+        return Announced(settings={key: told[key] for key in _CACHE if key in told})
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return the body of ``/tokenize``."""
         return {"model": model, "prompt": text, "add_special_tokens": False}
+
+
+def _of_config(config: Mapping[str, Any]) -> Announced:
+    settings = {
+        key: part[key]
+        for section, keys in _SETTINGS.items()
+        if isinstance(part := config.get(section), Mapping)
+        for key in keys
+        if part.get(key) is not None
+    }
+    if "speculative_config" not in config:
+        return Announced(settings=settings)
+    told = config["speculative_config"]
+    if told is not None and not isinstance(told, Mapping):
+        return Announced(settings=settings)
+    keys = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "quantization")
+    speculative = {key: told[key] for key in keys if told.get(key) is not None} if told else {}
+    return Announced(speculative_config=speculative, settings=settings)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from harness.engines.base import StreamFacts
-from harness.engines.dialect import Dialect, ServerState
+from harness.engines.base import ServerState, StreamFacts
+from harness.engines.dialect import Dialect
 from harness.records import SpecCounters
 
 _SETTLE_S = 2.0  # a server writes its counters down a moment after the last chunk
@@ -97,3 +97,17 @@ class ExclusiveWindow:
     async def _snapshot(self) -> Snapshot | None:
         text = await self._page()
         return None if text is None else Snapshot(self._dialect.counters(text), self._dialect.state(text))
+
+
+def foreign_requests(before: ServerState, after: ServerState, own: int) -> int | None:
+    """Return how many requests of others a server was seen to have between two moments; ``None`` where it does not tell.
+
+    Args:
+        before: the server when none of our requests was on it.
+        after: the same, later.
+        own: requests that we sent between, those that we gave up included: they may or may not have been counted.
+    """
+    seen = [state.busy for state in (before, after) if state.busy is not None]
+    if before.finished is not None and after.finished is not None and after.finished >= before.finished:
+        seen.append(max(0, after.finished - before.finished - own))
+    return max(seen) if seen else None
