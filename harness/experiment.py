@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from harness.engines.base import Engine
+from harness.engines.window import foreign_requests
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
 from harness.manifest import DIFFERENCES, describe_workload, merged_engine
 from harness.records import ENGINE_DIED, CellKey, CellRecord, Round, StepRecord
@@ -255,11 +256,14 @@ class _Cells:
         if policy == "salt" and self.attempts[key] > 1 and self.salt_run:
             policy = "shared"  # a server that outlives the attempt before may still hold its prompts
         await self.engine.reset_drafting(key.arm)  # or the order of the cells would enter what is measured
-        before = await self.engine.counters(key.arm)
+        before, others = await self.engine.counters(key.arm), await self.engine.state(key.arm)
         self.progress.cell_started(key)
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        sent = 0
 
         def sink(record: StepRecord, text: str | None, rounds: Sequence[Round] | None) -> None:
+            nonlocal sent
+            sent += record.error_kind != "not_sent"
             self.folder.append_step(record, text, rounds)
             self.progress.step_ended(record)
 
@@ -268,11 +272,12 @@ class _Cells:
             key, self.attempts[key], plan, workload, self.engine, self.client, clock, sink, self.salt_run
         )
         outcome = await runner.run()
-        after, drained = None, None
+        after, drained, foreign = None, None, None
         if not outcome.engine_died:
             try:
                 drained = await self.engine.drain(key.arm)
                 after = await self.engine.counters(key.arm)
+                foreign = foreign_requests(others, await self.engine.state(key.arm), sent)
             except EngineError as error:  # the cell is kept; the next one meets the same server and ends the run
                 self.progress.note(str(error))
         good = outcome.counted_ok > 0 and not outcome.engine_died
@@ -291,6 +296,7 @@ class _Cells:
             started_at=started_at,
             drained=drained,
             counted_steps=plan.counted_steps,
+            foreign_requests=foreign,
         )
         return record, outcome
 

@@ -61,7 +61,7 @@ class StreamReader(Protocol):
 class RequestWindow(Protocol):
     """Counts single requests by the server's lifetime counters, for servers whose answers do not tell their acceptance.
 
-    Of use only while no more than one request is sent at a time. Methods raise :class:`harness.errors.EngineError`.
+    Of use only while no more than one request is sent at a time. Never raises: where counters cannot be read, nothing is counted.
     """
 
     async def open(self) -> None:

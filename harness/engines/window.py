@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from harness.engines.base import ServerState, StreamFacts
 from harness.engines.dialect import Dialect
+from harness.errors import EngineError
 from harness.records import SpecCounters
 
 _SETTLE_S = 2.0  # a server writes its counters down a moment after the last chunk
@@ -95,8 +96,11 @@ class ExclusiveWindow:
             await asyncio.sleep(_POLL_S)
 
     async def _snapshot(self) -> Snapshot | None:
-        text = await self._page()
-        return None if text is None else Snapshot(self._dialect.counters(text), self._dialect.state(text))
+        try:
+            text = await self._page()
+            return None if text is None else Snapshot(self._dialect.counters(text), self._dialect.state(text))
+        except EngineError:
+            return None  # a server that died meets the next request too; without counters nothing is attributed
 
 
 def foreign_requests(before: ServerState, after: ServerState, own: int) -> int | None:
@@ -107,7 +111,7 @@ def foreign_requests(before: ServerState, after: ServerState, own: int) -> int |
         after: the same, later.
         own: requests that we sent between, those that we gave up included: they may or may not have been counted.
     """
-    seen = [state.busy for state in (before, after) if state.busy is not None]
+    seen = [] if before.busy is None else [before.busy]
     if before.finished is not None and after.finished is not None and after.finished >= before.finished:
         seen.append(max(0, after.finished - before.finished - own))
     return max(seen) if seen else None

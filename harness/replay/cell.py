@@ -3,6 +3,9 @@
 Step n + 1 of a task is due when step n has ended and its tool wait is over. A slot that ends its task starts the next one at once,
 so that ``concurrency`` tasks are in progress, tool waits included. A failed step ends its task: the steps after it are recorded
 as not sent, so that rows never go missing.
+
+Where only the server's counters can tell acceptance, they are read between the steps of a cell of concurrency 1. A step that this
+makes late is due when they have been read, so that no latency holds the reading.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harness.engines.base import Engine, StreamFacts
+from harness.engines.base import Engine, RequestWindow, StreamFacts
 from harness.records import CellKey, ErrorKind, Round, StepRecord
 from harness.replay.client import StreamClient, StreamResult
 from harness.replay.clock import Clock
@@ -83,6 +86,9 @@ class CellRunner:
 
     async def run(self) -> CellOutcome:
         """Run warm-up, counted and cool-down tasks; return when the last counted task has ended."""
+        window = self._window
+        if window is not None:
+            window.forget()
         start_ns = self.clock.now_ns()
         for instance in self.plan.warm_up:
             await self._task(instance)
@@ -99,6 +105,10 @@ class CellRunner:
             if isinstance(result, Exception):
                 raise result
         return CellOutcome(start_ns, self.clock.now_ns(), self._ok, self._failed, self._died, self._given_up)
+
+    @property
+    def _window(self) -> RequestWindow | None:
+        return self.engine.window(self.key.arm) if self.key.concurrency == 1 else None
 
     @property
     def _given_up(self) -> bool:
@@ -131,6 +141,9 @@ class CellRunner:
     async def _task(self, instance: Instance) -> bool:
         steps = instance.task.steps[: instance.steps]
         answers: list[Message] = []
+        window = self._window
+        if window is not None:
+            await window.open()
         due_ns = self.clock.now_ns()
         for index, step in enumerate(steps):
             wait_ns = 0 if index + 1 == len(steps) else self._wait_ns(step.tool_wait_s)
@@ -144,6 +157,10 @@ class CellRunner:
                 return False
             await self.clock.sleep_until_ns(due_ns)
             result, facts = await self._send(instance, index, answers, due_ns, wait_ns)
+            if window is not None and result.error_kind is None:
+                facts = await window.close(facts)
+            elif window is not None:
+                window.forget()
             if result.error_kind is not None:
                 # a dying process closes its sockets a moment before it counts as ended
                 await self.clock.sleep_until_ns(self.clock.now_ns() + DYING_NS)
@@ -155,6 +172,9 @@ class CellRunner:
             live = self.workload.replay.history == "live"
             answers.append(live_answer(step, result.text, result.tool_calls) if live else step.recorded)
             due_ns = result.end_ns + wait_ns
+            if window is not None:
+                await window.open()
+                due_ns = max(due_ns, self.clock.now_ns())
         return True
 
     def _wait_ns(self, tool_wait_s: float) -> int:
