@@ -193,7 +193,7 @@ def open_access(spec: AccessSpec | None, *, folder: Path = Path(), environ: Mapp
             raise AccessError(
                 "api_key_env", "api_key_env and a header authorization say the same thing twice; keep one of them"
             )
-        headers["authorization"] = f"Bearer {values.get(spec.api_key_env, 'api_key_env').strip()}"
+        headers["authorization"] = f"Bearer {values.get(spec.api_key_env, 'api_key_env')}"
     for name, value in headers.items():
         if not value.isascii() or not value.isprintable():
             raise AccessError("headers", f"the header {name} cannot be sent: its value is not printable ASCII")
@@ -219,13 +219,13 @@ class _Variables:
     used: list[str] = field(default_factory=list, repr=False)
 
     def get(self, name: str, key: str) -> str:
-        value = self.environ.get(name, "")
-        if not value.strip():
+        value = self.environ.get(name, "").strip()  # a file read into a variable ends with a line break
+        if not value:
             raise AccessError(
                 key,
                 f"{key} names the environment variable {name}, which is {'empty' if name in self.environ else 'not set'}; set it",
             )
-        self.used += [value, value.strip()]
+        self.used.append(value)
         return value
 
     def fill(self, text: str, key: str) -> str:
@@ -260,7 +260,7 @@ def _proxy_secrets(proxy: str, environ: Mapping[str, str]) -> list[str]:
         except UsageError:
             continue  # an address that is no proxy's is refused where it would be used
         if password is not None:
-            found.append(password)
+            found += [password, url.rpartition("@")[0].rpartition(":")[2]]  # as a URL writes it, too
         if known.authorization is not None:
             found.append(known.authorization.removeprefix("Basic "))
     return found

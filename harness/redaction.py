@@ -47,16 +47,25 @@ def forms(secret: str) -> tuple[str, ...]:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Return the text without the secrets, nor any beginning of one of 8 letters and more."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        start = secret[:_PREFIX]
-        at = text.find(start) if start else -1
-        while at >= 0:
-            end = at + len(start)
-            while end < len(text) and end - at < len(secret) and text[end] == secret[end - at]:
-                end += 1
-            text = text[:at] + MASK + text[end:]
-            at = text.find(start, at + len(MASK))
-    return text
+    known = [secret for secret in secrets if secret]
+    found: list[str] = []
+    rest = text
+    while True:
+        starts = {secret: rest.find(secret[:_PREFIX]) for secret in known}
+        at = min((start for start in starts.values() if start >= 0), default=-1)
+        if at < 0:
+            return "".join([*found, rest])
+        longest = max(_shared(rest, at, secret) for secret, start in starts.items() if start == at)
+        found += [rest[:at], MASK]
+        rest = rest[at + longest :]
+
+
+def _shared(text: str, at: int, secret: str) -> int:
+    """Return how many letters from a place on are those of the secret."""
+    count = 0
+    while count < len(secret) and text[at + count : at + count + 1] == secret[count]:
+        count += 1
+    return count
 
 
 def redacted(value: Any, secrets: Iterable[str] = ()) -> Any:

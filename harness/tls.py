@@ -23,6 +23,13 @@ class TlsFiles:
     verify: bool = True
 
 
+CUT_OFF = (
+    "a server that wants a client's certificate, or another one, ends a connection like this: engine.access.client_cert and "
+    "client_key (doctor: --client-cert, --client-key)"
+)
+"""What a TLS connection that is lost before the first byte of an answer may mean: the alert that would tell is often lost with it."""
+
+
 class TlsFileError(UsageError):
     """A certificate or key file cannot be used; ``key`` is the setting that names it."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,7 @@ class Reply:
     content_type: str = "text/event-stream"
     framing: Literal["chunked", "length", "close", "raw"] = "chunked"
     then: Literal["keep", "end_and_close", "close", "reset", "hang"] = "keep"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def head(self) -> bytes:
         """Return status line and headers."""
@@ -60,6 +62,7 @@ class Reply:
             lines.append("transfer-encoding: chunked")
         elif self.framing == "length":
             lines.append(f"content-length: {sum(len(data) for _, data in self.parts)}")
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
         return "\r\n".join([*lines, "\r\n"]).encode()
 
     def frame(self, data: bytes) -> bytes:
@@ -101,10 +104,11 @@ def json_reply(value: Any, status: int = 200) -> Reply:
 
 class FakeServer:
     """Serves a script, or a list of replies in the order of the requests, on a free loopback port; an async context
-    manager."""
+    manager. ``tls`` makes it an HTTPS server."""
 
-    def __init__(self, script: Script | Sequence[Reply]) -> None:
+    def __init__(self, script: Script | Sequence[Reply], *, tls: ssl.SSLContext | None = None) -> None:
         self._script = script if callable(script) else _in_order(list(script))
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._quiet = asyncio.Event()
@@ -119,9 +123,15 @@ class FakeServer:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0)
-        self.base_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, ssl=self._tls)
+        self.base_url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
         return self
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

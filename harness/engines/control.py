@@ -47,6 +47,8 @@ class ControlCalls:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             failed = tls.ssl_error(error)
             why = f"{type(error).__name__} {error}" if failed is None else tls.explain(failed, self._authority)
+            if isinstance(error, httpx.ReadError) and failed is None and self.base_url.startswith("https:"):
+                why += f"; {tls.CUT_OFF}"
             raise EngineUnreachable(
                 self.access.redact(f"{self.who} at {self.base_url} does not answer {path}: {why}")
             ) from error

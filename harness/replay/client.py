@@ -125,7 +125,8 @@ class StreamClient:
             async with asyncio.timeout(self._timeout_s):
                 connection = await dial(route, lambda: Connection(self._clock, keep, forget))
         except TimeoutError:
-            why = f"no connection to {route.first_hop} within {self._timeout_s:g} s"
+            what = "connection" if route.tls is None else "TLS connection"
+            why = f"no {what} to {route.first_hop} within {self._timeout_s:g} s"
             answer.fail(self._clock.now_ns(), "connect", why)
             return None
         except ProxyRefused as error:
@@ -225,8 +226,10 @@ def _told(result: StreamResult, origin: _Origin) -> StreamResult:
     """Return a result whose message holds no secret, and says what a refused key means."""
     if result.error_message is None:
         return result
-    refusal = origin.access.refusal(result.http_status)
-    message = result.error_message if refusal is None else f"{result.error_message}; {refusal}"
+    advice = origin.access.refusal(result.http_status)
+    if result.error_kind == "disconnect" and result.http_status is None and origin.route.tls is not None:
+        advice = tls.CUT_OFF
+    message = result.error_message if advice is None else f"{result.error_message}; {advice}"
     return replace(result, error_message=origin.access.redact(message))
 
 
