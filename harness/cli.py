@@ -232,7 +232,7 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
     names = [loaded.workload.name for loaded in plan.workloads]
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")  # local time: people look for the run they started this morning
     path = args.out or RUNS / f"{stamp}-{names[0] if len(names) == 1 else 'workloads'}"
-    attached = plan.engine.base_url is not None or any(arm.base_url is not None for arm in plan.arms)
+    attached = any(plan.engine.launch_for(arm) is None and (arm.base_url or plan.engine.base_url) for arm in plan.arms)
     content = manifest.build(plan.workloads, argv, args.lang or "en", path)
     # servers that were already up may remember an earlier run's prompts, so theirs carry the run's name
     own = {"overrides": overrides.to_json(), "salt": path.name if attached else ""}

@@ -9,6 +9,7 @@ from harness.analysis.slo import parse_slo
 from harness.analysis.thresholds import parse_threshold
 from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options
 from harness.engines.base import Engine
+from harness.engines.launch_options import check_launches
 from harness.errors import UsageError, WorkloadError
 from harness.experiment import Experiment, combine
 from harness.models import resolve, resolve_folder
@@ -33,6 +34,7 @@ def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
             (builtin_options if own == "builtin" else llamacpp_options).check_engine_options(item)
     workloads = [apply(item, overrides) for item in loaded]
     for item in workloads:
+        check_launches(item)
         (builtin if item.workload.engine.kind == "builtin" else llamacpp).check_arms(item)
     return combine(workloads)
 

@@ -20,7 +20,7 @@ START_TIMEOUT_S = 600.0  # a large model takes minutes to load
 _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} and {} are texts of their own
 _EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
-_CONFIG = "{speculative_config}"
+CONFIG = "{speculative_config}"
 
 
 def _as_text(value: Any) -> Any:
@@ -146,7 +146,7 @@ class Launch:
             return
         for index, argument in enumerate(self.command):
             following = next(iter(self.command[index + 1 :]), None)
-            if _CONFIG in argument or (following == _CONFIG and argument.startswith("-") and "=" not in argument):
+            if CONFIG in argument or (following == CONFIG and argument.startswith("-") and "=" not in argument):
                 continue
             yield argument
 

@@ -1,0 +1,109 @@
+"""Checks of what a workload says about starting servers, before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import WorkloadError
+from harness.workload import REMOTE_KINDS, Arm, LoadedWorkload
+from harness.workload_launch import CONFIG, Launch
+
+Fault = tuple[tuple[str | int, ...], str]
+"""Place of a key below its arm, and what is wrong with it."""
+
+
+def check_launches(loaded: LoadedWorkload) -> None:
+    """Check that every arm that starts a server says what it takes, and that nothing else says anything of the kind.
+
+    Raises:
+        WorkloadError: with file and line.
+    """
+    spec = loaded.workload.engine
+    if spec.kind not in REMOTE_KINDS:
+        _refuse_foreign_keys(loaded)
+        return
+    fixed: dict[str, str] = {}
+    for index, arm in enumerate(loaded.workload.arms):
+        launch = spec.launch_for(arm)
+        if launch is None:
+            continue
+        address = (arm.base_url or spec.base_url or "").rstrip("/")
+        for place, text in _faults(arm, launch, address):
+            raise WorkloadError(f"{loaded.where('arms', index, *place)}: arm {arm.name!r}: {text}")
+        if not launch.takes_port and launch.side_by_side:
+            twin = fixed.setdefault(address, arm.name)
+            if twin != arm.name:
+                raise WorkloadError(
+                    f"{loaded.where('arms', index, 'base_url')}: arms {twin!r} and {arm.name!r} are side by side at {address}; give "
+                    "each an address, or leave side_by_side out"
+                )
+
+
+def _refuse_foreign_keys(loaded: LoadedWorkload) -> None:
+    kind = loaded.workload.engine.kind
+    known = ", ".join(REMOTE_KINDS)
+    for key in ("access", "launch"):
+        if getattr(loaded.workload.engine, key) is not None:
+            raise WorkloadError(f"{loaded.where('engine', key)}: the engine {kind} has no {key}; {known} have")
+    for index, arm in enumerate(loaded.workload.arms):
+        if arm.launch is not None:
+            raise WorkloadError(
+                f"{loaded.where('arms', index, 'launch')}: arm {arm.name!r}: the engine {kind} has no launch, it starts its servers "
+                f"itself; {known} have: choose one under engine.kind, or remove the key"
+            )
+
+
+def _faults(arm: Arm, launch: Launch, address: str) -> Iterator[Fault]:
+    """Yield what is wrong with the server of one arm; ``address`` is where it is said to listen, empty: nowhere."""
+    command = ("launch", "command")
+    if not launch.command:
+        yield command, "launch has no command; give the argument list that starts the server"
+        return
+    if not launch.takes_port and not address:
+        yield (
+            command,
+            "the command has no {port}, so nobody knows where the server will listen; write --port {port}, or give base_url",
+        )
+    if launch.takes_port and address:
+        yield (
+            ("base_url",),
+            f"base_url is {address}, but the command takes a free {{port}}; remove one: base_url without a launch attaches to "
+            "what runs, beside a launch it says where a command without {port} listens",
+        )
+    own = arm.launch is not None and arm.launch.speculative_config is not None
+    asks = any(CONFIG in text for text in (*launch.command, *launch.env.values()))
+    if arm.method == "none" and own:
+        yield (
+            ("launch", "speculative_config"),
+            "a baseline (method none) has no speculative_config; remove it, or name a method",
+        )
+    elif arm.method != "none" and asks and launch.speculative_config is None:
+        yield command, f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
+    elif launch.speculative_config is not None and not asks:
+        yield ("launch", "speculative_config"), f"the command has no {CONFIG}, so it would have no effect; add it there"
+    yield from _unset(launch)
+    yield from _missing(launch)
+
+
+def _unset(launch: Launch) -> Iterator[Fault]:
+    unset = [name for name in launch.variables() if name not in os.environ]
+    if unset:
+        yield ("launch",), f"the environment has no {', '.join(unset)}, which launch asks for; set it before the run"
+
+
+def _missing(launch: Launch) -> Iterator[Fault]:
+    folder = Path(launch.cwd or ".").expanduser()
+    if not folder.is_dir():
+        yield ("launch", "cwd"), f"cwd {launch.cwd!r} is no folder; paths are relative to where the harness is started"
+    program = launch.command[0]
+    if "{" in program:  # known once it is filled in
+        return
+    found = (folder / program).is_file() if "/" in program else shutil.which(program, path=launch.env.get("PATH"))
+    if not found:
+        yield (
+            ("launch", "command"),
+            f"the program {program!r} is not there; give its path, or start the harness where it is installed",
+        )
