@@ -205,6 +205,9 @@ _ACCEPTANCE = (
         "The server's own count over the cell.", "셀 동안 서버 자신이 센 수.")),
     _column("counters_match", ("Counters match", "계수 일치"), None, None, (
         "Whether the sums over requests equal the server's own counters.", "요청별 합이 서버 계수와 같은지.")),
+    _column("foreign_requests", ("Requests of others", "다른 사용자 요청"), "requests", "lower", (
+        "Requests of others that the server worked on while the cell ran; empty where it does not tell.",
+        "셀이 도는 동안 서버가 처리한 다른 사용자의 요청 수. 서버가 알려 주지 않으면 비어 있다.")),
     _column("acceptance_length", ("Acceptance length", "수락 길이"), "tokens/round", "higher", (
         "1 + accepted ÷ rounds, ratio of sums: tokens a round yields, the target's bonus token included.",
         "1 + 수락된 토큰 합 ÷ 라운드 합. 라운드 하나가 내는 토큰 수이며 보너스 토큰을 포함한다.",
@@ -239,6 +242,14 @@ _ACCEPTANCE = (
     )),
     _column("repetitive_share", ("Repetitive share", "반복 출력 비율"), "share", "lower", (
         "Share of steps whose output repeats itself.", "출력이 되풀이되는 단계의 비율.")),
+    _column("cut_share", ("Cut at the limit", "한도에서 잘린 비율"), "share", "lower", (
+        "Share of steps whose output the token limit cut; what their last round accepted beyond the limit is counted by some engines.",
+        "출력이 토큰 한도에서 잘린 단계의 비율. 한도 뒤로 수락된 토큰까지 세는 엔진도 있다.",
+    )),
+    _column("cautions", ("Cautions", "주의 사항"), None, None, (
+        "Findings that bear on the acceptance figures of the row, by code; empty: none was found.",
+        "이 행의 수락 수치에 영향을 주는 타당성 검사 결과의 코드. 없으면 비어 있다.",
+    )),
 )
 
 _COMPARISON = (

@@ -160,7 +160,8 @@ class CellRecord:
     where it has none. ``cache_policy`` says what was done about prompt caches: salt, reset or shared. ``started_at`` is the wall clock
     (UTC), since the monotonic one means nothing across a resumed run. ``drained`` tells whether the server was seen without work
     after the cut tail, ``None`` if nobody looked. ``counted_steps`` are the rows of counted tasks that it left among the steps, ``None``
-    in runs that did not write it down.
+    in runs that did not write it down. ``foreign_requests`` are the requests of others that the server was seen to work on or to have
+    finished while the cell ran, ``None`` if it does not tell.
     """
 
     cell: CellKey
@@ -177,6 +178,7 @@ class CellRecord:
     started_at: str | None = None
     drained: bool | None = None
     counted_steps: int | None = None
+    foreign_requests: int | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Return one flat row; counters get the prefixes ``before_`` and ``after_``."""

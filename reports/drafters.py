@@ -51,15 +51,22 @@ def drafter_table(analysis: RunAnalysis, words: Wording) -> Table:
         for row in frame.filter(pl.col("concurrency").is_not_null()).iter_rows(named=True)
     }
     rows = tuple(
-        (*cells, kept.get(place, UNKNOWN), *(speed_ups.get((*place, load), UNKNOWN) for load in loads))
-        for cells, place in zip(shown.rows, pooled.select(PLACE).iter_rows(), strict=True)
+        (
+            *cells,
+            kept.get(place, UNKNOWN),
+            *(speed_ups.get((*place, load), UNKNOWN) for load in loads),
+            words.cautions(bearing),
+        )
+        for cells, (*place_of, bearing) in zip(shown.rows, pooled.select(*PLACE, "cautions").iter_rows(), strict=True)
+        for place in (tuple(place_of),)
     )
     headers = (
         *shown.headers,
         words.text("table.survival_positions"),
         *(f"{words.header('step_speed_up')} @ {load} [95\u00a0%]" for load in loads),
+        words.header("cautions"),
     )
-    return Table(caption, headers, (*shown.numeric, True, *(True for _ in loads)), rows)
+    return Table(caption, headers, (*shown.numeric, True, *(True for _ in loads), False), rows)
 
 
 def _survival(frame: pl.DataFrame) -> dict[tuple[str | None, ...], str]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from harness.analysis.cautions import of_place
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
 from reports import charts, drafters, objectives, trust
 from reports.sections import Headline, Section, page
 from reports.synthetic import marked
 from reports.tables import Table, break_even, header, table
-from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, sentence, side_text
+from reports.verdict import Context, certainty, last_line, leading, sentence, side_text
 from reports.wording import Wording, crossing, interval, wording
 
 MOST_SENTENCES = 3  # of verdict at the top of the page
@@ -75,7 +76,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
             _acceptance(analysis, words),
             _of(_drafting(_by_load(analysis.acceptance)), (*load, "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
                                                 "acceptance_length", "num_draft_tokens", "num_accepted_tokens", "acceptance_rate",
-                                                "tokens_per_pass"), words, "acceptance_by_load"),
+                                                "tokens_per_pass", "cautions"), words, "acceptance_by_load"),
         ),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
         drafters.section(analysis, words),
@@ -173,23 +174,15 @@ def _by_load(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _acceptance(analysis: RunAnalysis, words: Wording) -> Table:
-    """Return acceptance by kind and language, with a mark where the outputs of that language are no real text."""
-    frame = _drafting(charts.by_kind_and_language(analysis.acceptance))
-    shown = _of(
-        frame,
+    """Return acceptance by kind and language."""
+    return _of(
+        _drafting(charts.by_kind_and_language(analysis.acceptance)),
         ("workload", "arm", "language", "kind", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
-         "acceptance_length", "acceptance_length_macro", "tokens_per_pass", "acceptance_rate", "repetitive_share", "identical_share"),
+         "acceptance_length", "acceptance_length_macro", "tokens_per_pass", "acceptance_rate", "repetitive_share", "cut_share",
+         "identical_share", "cautions"),
         words,
         "acceptance",
     )  # fmt: skip
-    marks: dict[tuple[str | None, str | None, str | None], list[str]] = {}
-    for item in analysis.findings:
-        if item.code in ODD_TEXT and item.severity != "note":
-            key = (item.workload, item.arm, item.values.get("language"))
-            marks.setdefault(key, []).append(words.text(f"mark.{item.code}"))
-    places = frame.select("workload", "arm", "language").iter_rows()
-    rows = tuple((*row, ", ".join(marks.get(place, ()))) for row, place in zip(shown.rows, places, strict=True))
-    return Table(shown.caption, (*shown.headers, words.text("table.mark")), (*shown.numeric, False), rows)
 
 
 def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
@@ -211,13 +204,16 @@ def _survival(analysis: RunAnalysis, words: Wording) -> Table:
     pooled = charts.all_steps(analysis.survival)
     positions = sorted(pooled["position"].drop_nulls().unique().to_list())
     by_arm: dict[tuple[str, str], dict[int, str]] = {}
+    cautions = {(row["workload"], row["arm"]): words.cautions(row["cautions"]) for row in pooled.iter_rows(named=True)}
     for row in pooled.iter_rows(named=True):
         by_arm.setdefault((row["workload"], row["arm"]), {})[row["position"]] = words.figure(
             "survival", row["survival"]
         )
-    rows = tuple((*key, *(values.get(position, "") for position in positions)) for key, values in by_arm.items())
-    headers = (words.header("workload"), words.header("arm"), *map(str, positions))
-    return Table(f"{words.text('table.survival')} (%)", headers, (False, False, *[True] * len(positions)), rows)
+    rows = tuple(
+        (*key, *(values.get(position, "") for position in positions), cautions[key]) for key, values in by_arm.items()
+    )
+    headers = (words.header("workload"), words.header("arm"), *map(str, positions), words.header("cautions"))
+    return Table(f"{words.text('table.survival')} (%)", headers, (False, False, *[True] * len(positions), False), rows)
 
 
 def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
@@ -234,6 +230,7 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
         length = words.figure("acceptance_length", item.acceptance_length)
         place = item.workload or words.text("all")
         level = certainty(item, context)
+        bearing = "" if item.acceptance_length is None else of_place(analysis.findings, item.workload, item.arm, None)
         points = (at(item.speed_up_first, item.lowest_concurrency), at(item.speed_up_last, item.highest_concurrency))
         return (
             place,
@@ -244,15 +241,16 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
             words.figure("n_tasks", item.n_tasks),
             share,
             length,
+            words.cautions(bearing),
             words.text(f"certainty.short.{level}"),
         )
 
     headers = (
         words.header("workload"), words.header("arm"), words.text("table.at_lowest"), words.text("table.at_highest"),
         f"{words.header('break_even')} [95\u00a0%]", words.header("side"), header("n_tasks", words, True), words.header("identical_share"),
-        words.header("acceptance_length"), words.text("certainty.title"),
+        words.header("acceptance_length"), words.header("cautions"), words.text("certainty.title"),
     )  # fmt: skip
-    numeric = (False, False, True, True, True, False, True, True, True, False)
+    numeric = (False, False, True, True, True, False, True, True, True, False, False)
     return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts))
 
 

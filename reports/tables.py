@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from tabulate import tabulate
 
+from harness.analysis.cautions import FIGURES, of_place
 from harness.analysis.frames import Finding, RunAnalysis
 from harness.columns import COLUMNS
 from reports.synthetic import marked
@@ -24,7 +26,7 @@ FINDINGS = ("severity", "code", "workload", "arm", "values")
 VERDICTS = (
     "workload", "arm", "side", "certainty", "break_even", "break_even_low", "break_even_high", "lowest_concurrency",
     "highest_concurrency", "speed_up_first", "speed_up_first_low", "speed_up_first_high", "speed_up_last", "speed_up_last_low",
-    "speed_up_last_high", "identical_share", "acceptance_length", "n_tasks", "unmeasured", "consistent",
+    "speed_up_last_high", "identical_share", "acceptance_length", "n_tasks", "unmeasured", "consistent", "cautions",
 )  # fmt: skip
 # Columns that are empty where a row pools over them: in a file they say so, since an empty field elsewhere means unknown.
 _POOLED = {
@@ -49,6 +51,7 @@ CONSOLE = (
     "workload", "arm", "concurrency", "n_tasks", "n_steps_failed", "task_time_mean_s", "ttft_p50_s", "tpot_p50_ms",
     "output_tokens_per_s", "acceptance_length", "tokens_per_pass", "speed_up", "identical_share",
 )  # fmt: skip
+SIGN = "⚠"  # in the words of a caution that is more than a note
 MAX_FINDINGS = 12  # lines of findings on the console
 SHORT_WIDTH = 14  # of a header on the console, in columns; longer ones break at spaces
 
@@ -161,12 +164,32 @@ def _summary_text(frame: pl.DataFrame, words: Wording, width: int) -> str:
     if frame.is_empty():
         return words.text("console.empty")
     names = [name for name in CONSOLE if frame[name].null_count() < frame.height]
+    shown = {name: partial(_with_sign, words, name) for name in FIGURES}
     for drop in (None, *_DROP_FIRST):
         names = [name for name in names if name != drop]
-        text = drawn(table(frame, names, words, ""))
+        text = drawn(table(frame, names, words, "", shown=shown))
         if text_width(text) <= width:
             break
-    return text
+    signs = _signs_text(frame, words) if set(names) & set(FIGURES) else ""
+    return f"{text}\n{signs}" if signs else text
+
+
+def _with_sign(words: Wording, name: str, row: Row) -> str:
+    """Return a figure of acceptance, with a sign behind it where something speaks against it."""
+    figure = words.figure(name, row[name])
+    return f"{figure} {SIGN}" if row[name] is not None and SIGN in words.cautions(row["cautions"]) else figure
+
+
+def _signs_text(frame: pl.DataFrame, words: Wording) -> str:
+    """Say what speaks against the figures with a sign, once for all arms that share it."""
+    places: dict[str, list[str]] = {}
+    for workload, arm, codes in frame.select("workload", "arm", "cautions").unique(maintain_order=True).iter_rows():
+        said = words.cautions(codes)
+        if SIGN in said:
+            places.setdefault(said, []).append(f"{workload} · {arm}")
+    return "\n".join(
+        words.text("console.cautions", places=", ".join(found), cautions=said) for said, found in places.items()
+    )
 
 
 def drawn(content: Table) -> str:
@@ -235,9 +258,11 @@ def verdicts_frame(analysis: RunAnalysis) -> pl.DataFrame:
         for name in ("speed_up_first", "speed_up_last"):
             row[name], row[f"{name}_low"], row[f"{name}_high"] = getattr(item, name) or (None, None, None)
         unmeasured = " ".join(map(str, item.unmeasured)) or None
-        rows.append(row | {"certainty": certainty(item, context), "unmeasured": unmeasured})
+        known = item.acceptance_length is not None
+        bearing = of_place(analysis.findings, item.workload, item.arm, None) if known else None
+        rows.append(row | {"certainty": certainty(item, context), "unmeasured": unmeasured, "cautions": bearing})
     integers = ("lowest_concurrency", "highest_concurrency", "n_tasks")
-    texts = ("workload", "arm", "side", "certainty", "unmeasured")
+    texts = ("workload", "arm", "side", "certainty", "unmeasured", "cautions")
     kinds: dict[str, type[pl.DataType]] = {
         **dict.fromkeys(integers, pl.Int64),
         **dict.fromkeys(texts, pl.String),

@@ -16,7 +16,12 @@ Direction = Literal["faster", "slower", "same"]
 Point = tuple[float, float, float]  # estimate, low, high
 MOST_REASONS = 3  # for a limited certainty, in the line itself; the findings have all of them
 MOST_NAMES = 3  # of workloads in one reason
-ODD_TEXT = ("repetitive_output", "prompt_echo", "output_language_mismatch")  # what the drafter met was not real text
+ODD_TEXT = (
+    "random_output",
+    "repetitive_output",
+    "prompt_echo",
+    "output_language_mismatch",
+)  # what the drafter met was not real text
 _NOTHING_TO_SAY = ("no_finished_cell", "baseline_missing", "baseline_unfinished")
 _NOT_ABOUT_FIGURES = frozenset({"threshold_not_evaluated"})
 

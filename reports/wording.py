@@ -30,7 +30,7 @@ _TWO_DECIMALS = frozenset({"x", "tokens/round", "tokens/pass"})
 _MEASURED = frozenset({"s", "ms", "tokens/s", "tasks/h"})  # three figures even when they end in 0
 _LONGEST_TEXT = 160  # of a value from outside (an error message, a path) inside a sentence
 # columns whose values are words of this program, not of the user
-_CODED = frozenset({"side", "window", "status", "cache_policy", "error_kind", "reason"})
+_CODED = frozenset({"side", "window", "status", "cache_policy", "error_kind", "reason", "sign"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,15 @@ class Wording:
             return self.text("all") if value is None else self.label(name, str(value))
         if isinstance(value, bool):
             return self.text("yes" if value else "no")
+        if name == "cautions":
+            return self.cautions(value)
         if name in _CODED and value is not None:
             return self.label(name, str(value))
         return number(value, COLUMNS[name].unit)
+
+    def cautions(self, codes: str | None) -> str:
+        """Return the short words for the codes of a row's ``cautions``; nothing where there are none."""
+        return ", ".join(self.optional(f"mark.{code}") or code for code in (codes or "").split())
 
     def label(self, what: str, value: str) -> str:
         """Return the word for a value of a column (a step kind, a language, a status), the value itself where there is none."""

@@ -101,6 +101,9 @@ def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
     if key in ("tasks", "steps") and frame.height > MAX_STEPS:
         title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height, file=f"{key}.csv")
         frame = frame.head(MAX_STEPS)
+    if "cautions" in frame.columns:
+        said = [words.cautions(codes) or None for codes in frame["cautions"]]
+        frame = frame.with_columns(pl.Series("cautions", said, dtype=pl.String))
     headers = [header(name, words, key in DISTINCT_TASKS) for name in frame.columns]
     sheet = pages.sheet(key, title, headers, as_pandas(frame))
     book = pages.writer.book

@@ -63,7 +63,7 @@ def step(
         "end_ns": round(end * MS),
         "tool_wait_ns": 0,
         "max_tokens": 100,
-        "prompt_tokens": None if failed else 50,
+        "prompt_tokens": None if failed else 50 + 10 * step_index,  # a prompt holds those before it
         "cached_tokens": None if failed else 0,
         "output_tokens": None if failed else 11,
         "output_sha256": None if failed or text is None else text_sha256(text),

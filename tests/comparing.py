@@ -53,7 +53,7 @@ def run(
                     per_position = arms.get(arm, {}).get(language, ())
                     spec = counters(10, 40, sum(per_position), per_position) if arm in arms else None
                     fields: dict[str, Any] = {"kind": "write" if index else "plan", "language": language, "spec": spec}
-                    fields["decode_passes"] = 20
+                    fields |= {"decode_passes": 20, "output_tokens": 41}
                     records.append(
                         step(
                             key, f"t{number}", index, due=due, end=due + length, text=(texts or {}).get(arm, "text"),

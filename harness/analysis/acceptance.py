@@ -12,11 +12,12 @@ from harness.analysis.latency import LOAD, quantile
 from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
+_OF_STEPS, _OF_POSITIONS = ACCEPTANCE[:-1], SURVIVAL[:-1]  # cautions are added once the findings are known
 TOLD_APART = ("kind", "language", "genre")  # by survival
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.ACCEPTANCE``, from counted steps inside the steady window that succeeded.
+    """Return ``frames.ACCEPTANCE`` without cautions, from counted steps inside the steady window that succeeded.
 
     Acceptance length = 1 + Σ accepted / Σ rounds over the steps whose rounds are known: 1 + ``num_accepted_in_rounds`` /
     ``num_drafts``, while ``num_accepted_tokens`` is of all steps; its interval draws tasks. ``macro`` is the mean over steps.
@@ -34,7 +35,7 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
             steps.group_by(by).agg(ratios()), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
         ).rename({"length_low": "acceptance_length_low", "length_high": "acceptance_length_high"})
         pooled = [pl.lit(None, schema[name]).alias(name) for name in schema if name not in keep]
-        frames.append(frame.with_columns(pooled).select(ACCEPTANCE))
+        frames.append(frame.with_columns(pooled).select(_OF_STEPS))
     return pl.concat(frames).sort(*LOAD, "kind", "language", nulls_last=False)
 
 
@@ -62,6 +63,7 @@ def ratios() -> list[pl.Expr]:
         quantile(pl.col("tpot_ms"), 50).alias("tpot_p50_ms"),
         quantile(pl.col("step_latency_s"), 50).alias("step_latency_p50_s"),
         pl.col("repetitive").mean().alias("repetitive_share"),
+        (pl.col("finish_reason") == "length").mean().alias("cut_share"),
         pl.col("identical").mean().alias("identical_share"),
     ]
 
@@ -81,7 +83,7 @@ def _ratio(above: pl.Expr, below: pl.Expr) -> pl.Expr:
 
 
 def survival(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.SURVIVAL``: of the rounds whose positions are known, the share in which draft position i was accepted.
+    """Return ``frames.SURVIVAL`` without cautions: the share of the rounds with known positions in which draft position i was accepted.
 
     Acceptance length of those rounds = 1 + Σ survival.
     """
@@ -109,6 +111,6 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
         frames.append(
             positions.with_columns(
                 pl.col("position").cast(pl.Int64), survival=pl.col("accepted").cast(pl.Float64) / pl.col("num_drafts")
-            ).select(SURVIVAL)
+            ).select(_OF_POSITIONS)
         )
     return pl.concat(frames).sort(*ARM, *TOLD_APART, "position", nulls_last=False)

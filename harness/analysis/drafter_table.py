@@ -14,6 +14,7 @@ from harness.analysis.lossless import SAME_STEP
 from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 
+_FIGURES = DRAFTERS[:-1]  # cautions are added once the findings are known
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 
 
@@ -24,7 +25,7 @@ def drafter_table(
     speed_ups: pl.DataFrame,
     plans: Iterable[WorkloadPlan],
 ) -> pl.DataFrame:
-    """Return ``frames.DRAFTERS`` of the arms with a drafter, from the steady window.
+    """Return ``frames.DRAFTERS`` without cautions, of the arms with a drafter, from the steady window.
 
     Acceptance length and tokens per pass rest on steps, pooled over concurrencies or at one. Speed-ups stand at one concurrency: that
     of tasks (Σ baseline time / Σ arm time over paired tasks) where languages are pooled, since a task mixes them, and that of steps
@@ -65,7 +66,7 @@ def drafter_table(
                     pl.lit(None, pl.Float64).alias(f"{name}{end}") for end in ("", "_low", "_high")
                 )
         pooled = [pl.lit(None, kind).alias(name) for name, kind in KEYS.items() if name not in by]
-        frames.append(frame.with_columns(pooled).select(DRAFTERS))
+        frames.append(frame.with_columns(pooled).select(_FIGURES))
     return _as_elsewhere(pl.concat(frames), speed_ups).sort(DRAFTERS[:5], nulls_last=False)
 
 
@@ -77,7 +78,7 @@ def _as_elsewhere(frame: pl.DataFrame, speed_ups: pl.DataFrame) -> pl.DataFrame:
     whole = pl.col("language").is_null() & pl.col("genre").is_null() & pl.col("workload").is_not_null()
     frame = frame.join(there, on=keys, how="left", maintain_order="left")
     return frame.with_columns(pl.when(whole).then(f"own_{end}").otherwise(end).alias(end) for end in ends).select(
-        DRAFTERS
+        _FIGURES
     )
 
 

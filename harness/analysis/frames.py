@@ -29,29 +29,30 @@ CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
     "output_tokens_per_s", "output_tokens_per_s_whole", "tasks_per_hour", "tasks_per_hour_whole", "requests_in_flight",
     "late_p99_ms", "cache_policy", "cached_share", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "server_num_drafts",
-    "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match",
+    "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match", "foreign_requests",
 )  # fmt: skip
 SUMMARY = (  # n_tasks: runs of tasks, each instance and repeat by itself
     "workload", "arm", "concurrency", "n_tasks", "n_steps", "n_steps_failed", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms",
     "step_latency_p50_s", "step_latency_p90_s", "task_time_mean_s", "task_time_p50_s", "task_time_p90_s", "task_time_no_wait_mean_s",
     "output_tokens_per_s", "tasks_per_hour", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
-    "speed_up", "speed_up_low", "speed_up_high", "identical_share", "slo_attainment",
+    "speed_up", "speed_up_low", "speed_up_high", "identical_share", "slo_attainment", "cautions",
 )  # fmt: skip
-ACCEPTANCE = (  # kind, language and concurrency are null in rows that pool over them
+# kind, language and concurrency are null in rows that pool over them; cautions: the codes of findings that bear on the row, null: none
+ACCEPTANCE = (
     "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
     "num_draft_tokens", "num_accepted_tokens", "acceptance_length", "acceptance_length_low", "acceptance_length_high",
     "acceptance_length_macro", "acceptance_rate", "tokens_per_pass", "output_tokens", "ttft_p50_s",
-    "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "identical_share",
+    "tpot_p50_ms", "step_latency_p50_s", "repetitive_share", "cut_share", "identical_share", "cautions",
 )  # fmt: skip
 SURVIVAL = (  # position from 1; workload, kind, language, genre null: all
-    "workload", "arm", "kind", "language", "genre", "position", "num_drafts", "survival",
+    "workload", "arm", "kind", "language", "genre", "position", "num_drafts", "survival", "cautions",
 )  # fmt: skip
 DRAFTERS = (  # workload, language, genre, concurrency null: all; speed-ups only at one concurrency; n_tasks: distinct tasks
     "workload", "arm", "language", "genre", "concurrency", "n_tasks", "n_steps", "num_drafts",
     "acceptance_length", "acceptance_length_low", "acceptance_length_high",
     "tokens_per_pass", "tokens_per_pass_low", "tokens_per_pass_high",
     "speed_up", "speed_up_low", "speed_up_high",  # null where one language is told apart: a task mixes them
-    "step_speed_up", "step_speed_up_low", "step_speed_up_high",
+    "step_speed_up", "step_speed_up_low", "step_speed_up_high", "cautions",
 )  # fmt: skip
 SPEED_UP = (  # of task time, arm against baseline, paired by task; window is "steady" or "whole"; n_tasks: distinct tasks
     "workload", "arm", "concurrency", "window", "n_tasks", "speed_up", "speed_up_low", "speed_up_high",

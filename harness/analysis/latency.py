@@ -75,7 +75,7 @@ def times(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> pl.D
 
 
 def summary(times_frame: pl.DataFrame, *parts: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.SUMMARY``: the times, joined with other figures per workload, arm and concurrency."""
+    """Return ``frames.SUMMARY`` without cautions: the times, joined with other figures per workload, arm and concurrency."""
     for part in parts:
         times_frame = times_frame.join(part, on=list(LOAD), how="left", maintain_order="left")
-    return times_frame.select(SUMMARY)
+    return times_frame.select(SUMMARY[:-1])

@@ -1,4 +1,4 @@
-"""What the produced texts look like: loops, copies of the prompt, another language than the step is labelled with.
+"""What the produced texts look like: loops, copies of the prompt, another language than the step is labelled with, noise.
 
 Acceptance measured on such texts says nothing about real work: a loop or a copy is nearly free to draft.
 """
@@ -6,12 +6,14 @@ Acceptance measured on such texts says nothing about real work: a loop or a copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from harness.analysis.language import agrees
 from harness.analysis.plan import WorkloadPlan
+from harness.analysis.text_signs import calls_parse, is_random, plays_both_sides, runs_past_end
 from harness.errors import WorkloadError
 from harness.tasks import tasks_sha256
 from harness.workload import load
@@ -30,6 +32,12 @@ ECHO_SHARE = 0.9
 that returns a file with one line changed reaches 0.80, a summary 0.31."""
 
 StepKey = tuple[str, str, int]
+_OF_TEXT: Mapping[str, Callable[[str], bool | None]] = {
+    "random": is_random,
+    "runs_past_end": runs_past_end,
+    "plays_both_sides": plays_both_sides,
+    "calls_parse": calls_parse,
+}
 
 
 def is_repetitive(text: str) -> bool:
@@ -78,9 +86,9 @@ def prompts(plans: Iterable[WorkloadPlan], folder: Path) -> tuple[dict[StepKey, 
 def add_text_traits(
     steps: pl.DataFrame, texts: Mapping[str, str], known_prompts: Mapping[StepKey, str]
 ) -> pl.DataFrame:
-    """Add ``repetitive``, ``language_fits`` and ``echo`` to step rows, null where the text (or the prompt) is not known.
+    """Add ``repetitive``, the signs of ``text_signs``, ``language_fits`` and ``echo`` to step rows.
 
-    Each distinct output is judged once, however many steps produced it.
+    A trait is null where the text (or the prompt) is not known. Each distinct output is judged once, however many steps produced it.
     """
 
     def judged(frame: pl.DataFrame, keys: list[str], name: str, judge: Callable[..., bool | None]) -> pl.DataFrame:
@@ -93,7 +101,13 @@ def add_text_traits(
         return None if prompt is None else is_echo(texts[sha], prompt)
 
     frame = judged(steps, ["output_sha256"], "repetitive", lambda sha: is_repetitive(texts[sha]))
+    for name, sign in _OF_TEXT.items():
+        frame = judged(frame, ["output_sha256"], name, partial(_of_output, texts, sign))
     frame = judged(frame, ["output_sha256", "language"], "language_fits", lambda sha, label: agrees(label, texts[sha]))
     if not known_prompts:
         return frame.with_columns(echo=pl.lit(None, pl.Boolean))
     return judged(frame, ["output_sha256", "workload", "task_id", "step_index"], "echo", echo)
+
+
+def _of_output(texts: Mapping[str, str], sign: Callable[[str], bool | None], sha: str) -> bool | None:
+    return sign(texts[sha])

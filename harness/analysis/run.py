@@ -8,6 +8,7 @@ from dataclasses import replace
 import polars as pl
 import polars.selectors as cs
 
+from harness.analysis import cautions, guards
 from harness.analysis.acceptance import acceptance, survival
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
@@ -55,33 +56,38 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
+    found = findings(
+        steps,
+        tasks,
+        cells,
+        plans,
+        records.unread,
+        deaths(folder),
+        (*of_folder(records.whole), *guards.findings(steps, cells, plans, folder.manifest)),
+    )
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
+    figures = summary(
+        times(steps, tasks, cells),
+        pooled.select(*LOAD, "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass"),
+        headline,
+        same.select(*LOAD, "identical_share"),
+        attained,
+    )
     analysis = RunAnalysis(
         manifest=folder.manifest,
         steps=_plain(steps, STEPS),
         tasks=_plain(tasks, TASKS),
         cells=_plain(cells, CELLS),
-        summary=_plain(
-            summary(
-                times(steps, tasks, cells),
-                pooled.select(
-                    *LOAD, "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass"
-                ),
-                headline,
-                same.select(*LOAD, "identical_share"),
-                attained,
-            ),
-            SUMMARY,
-        ),
-        acceptance=_plain(accepted, ACCEPTANCE),
-        survival=survival(steps),
-        drafters=_plain(drafter_table(steps, tasks, paired, speed_ups, plans), DRAFTERS),
+        summary=_plain(cautions.add(figures, found), SUMMARY),
+        acceptance=_plain(cautions.add(accepted, found), ACCEPTANCE),
+        survival=cautions.add(survival(steps), found),
+        drafters=_plain(cautions.add(drafter_table(steps, tasks, paired, speed_ups, plans), found), DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans, records.unread, deaths(folder), of_folder(records.whole))),
+        findings=tuple(found),
         verdicts=verdicts(curve_list, break_evens, same, steps),
     )
     judged, open_questions = evaluate(analysis, plans)

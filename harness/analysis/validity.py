@@ -27,6 +27,7 @@ SPOILT_SHARE = 0.5  # of steps of a load that failed, or of a language that hold
 MAIN_LANGUAGE = 0.2  # of an arm's texts: a language with less cannot spoil the figures of the whole arm
 CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
 CACHE_WORK = 0.05  # prompt tokens computed more, as a share of all tokens of a cell that are computed: as much as a small speed-up
+SERVER_COUNTS = ("server_num_drafts", "server_num_draft_tokens", "server_num_accepted_tokens")
 
 CODES: Mapping[str, tuple[str, ...]] = {
     "no_finished_cell": ("n_cells",),
@@ -69,9 +70,20 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "cached_share_varies": ("concurrency", "lowest", "highest", "work"),
     "cut_by_max_tokens": ("share", "n_steps"),
     "repetitive_output": ("language", "share", "n_steps"),
+    "random_output": ("language", "share", "n_steps"),
     "prompt_echo": ("language", "share", "n_steps"),
     "echo_not_checked": ("reason",),
     "output_language_mismatch": ("language", "share", "n_steps"),
+    "end_ignored": ("sign", "share", "n_steps"),
+    "chat_template_missing": ("share", "n_steps"),
+    "prompts_truncated": ("share", "n_steps", "example"),
+    "prompts_differ": ("share", "n_steps", "example", "prompt_tokens", "baseline_prompt_tokens"),
+    "cache_contaminated": ("concurrency", "n_cells", "cached_share"),
+    "counts_impossible": ("share", "n_steps", "example"),
+    "counts_cumulative": ("n_steps",),
+    "counters_went_back": ("concurrency", "n_cells"),
+    "foreign_traffic": ("concurrency", "n_cells", "n_requests"),
+    "tool_calls_one_sided": ("n_steps", "n_only_baseline", "n_only_arm", "example"),
     "threshold_not_evaluated": ("threshold", "reason"),
 }
 """Every code with the names of its values; shares are fractions of 1."""
@@ -230,7 +242,8 @@ def _of_load(
 
 def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
     """Whether the counts behind acceptance and prompt caches hold."""
-    mismatch = cells.filter((pl.col("status") == "done") & ~pl.col("counters_match")).sort(LOAD)
+    back = pl.any_horizontal(pl.col(name) < 0 for name in SERVER_COUNTS).fill_null(False)  # that is told by itself
+    mismatch = cells.filter((pl.col("status") == "done") & ~pl.col("counters_match") & ~back).sort(LOAD)
     names = CODES["counters_mismatch"]
     for row in _first_of_arm(mismatch).iter_rows(named=True):
         yield finding("counters_mismatch", "invalid", row["workload"], row["arm"], *(row[name] for name in names))
@@ -306,6 +319,7 @@ def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Findin
         yield finding("cut_by_max_tokens", "note", workload, arm, share, n)
     signs = {
         "repetitive_output": pl.col("repetitive"),
+        "random_output": pl.col("random"),
         "prompt_echo": pl.col("echo"),
         "output_language_mismatch": ~pl.col("language_fits"),
     }

@@ -27,9 +27,10 @@ def test_a_row_has_acceptance_positions_and_speed_up(tmp_path: Path) -> None:
         "2.00 [–]",
         "100 60 40",
         "2.00 [–]",
+        "⚠ another language",
     )
-    assert rows["Korean", "all"][6:] == ("3.00 [3.00–3.00]", "2.00 [2.00–2.00]", "100 60 40", "2.00 [2.00–2.00]")
-    assert found.headers[-1] == "Speed-up of steps (x) @ 1 [95\u00a0%]"
+    assert rows["Korean", "all"][6:10] == ("3.00 [3.00–3.00]", "2.00 [2.00–2.00]", "100 60 40", "2.00 [2.00–2.00]")
+    assert found.headers[-2:] == ("Speed-up of steps (x) @ 1 [95\u00a0%]", "Cautions")
 
 
 def test_workloads_are_pooled_only_where_there_are_several(tmp_path: Path) -> None:
