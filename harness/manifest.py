@@ -16,6 +16,7 @@ from harness.tasks import tasks_sha256
 from harness.workload import LoadedWorkload
 
 PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
+PROBED = "probed"  # of an engine's description: what servers told when they were asked, also of how busy they were
 DIFFERENCES = "flag_differences"  # of an engine's description: follows from the arms' flags
 DISTRIBUTION = "spec-harness"
 PACKAGES = (
@@ -86,6 +87,8 @@ def merged_engine(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tup
             both = [name for name, told in value.items() if told is not None and old.get(name) is not None]
             changed += [f"arm {name}" for name in both if old[name] != value[name]]
             changed += [f"arm {name}" for name in old if name not in value]
+        elif key == PROBED and isinstance(old, Mapping) and isinstance(value, Mapping):
+            found[key] = {**old, **{name: told for name, told in value.items() if told is not None}}
         elif value is None:
             found[key] = old
         elif old is not None and old != value and key not in PER_START:

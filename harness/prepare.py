@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harness.access import open_access
 from harness.analysis.slo import parse_slo
 from harness.analysis.thresholds import parse_threshold
-from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options
+from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options, remote
 from harness.engines.base import Engine
 from harness.engines.launch_options import check_launches
 from harness.errors import UsageError, WorkloadError
 from harness.experiment import Experiment, combine
 from harness.models import resolve, resolve_folder
 from harness.overrides import Overrides, apply
-from harness.workload import LoadedWorkload, load
+from harness.workload import REMOTE_KINDS, LoadedWorkload, load
 
 
 def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
@@ -47,7 +48,7 @@ def fetch_model(experiment: Experiment, progress: Callable[[str, float], None]) 
         EngineStartError: if the packages that the engine needs are not installed.
     """
     spec = experiment.engine
-    if all(arm.base_url or spec.base_url for arm in experiment.arms):
+    if spec.kind in REMOTE_KINDS or all(arm.base_url or spec.base_url for arm in experiment.arms):
         return
     if spec.kind == "builtin":
         builtin.require_packages()
@@ -62,6 +63,15 @@ def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, f
     if experiment.engine.kind == "builtin":
         return builtin.BuiltinEngine(
             experiment.engine, experiment.arms, concurrency=experiment.slots, folder=own, progress=progress
+        )
+    if experiment.engine.kind in REMOTE_KINDS:
+        return remote.RemoteEngine(
+            experiment.engine,
+            experiment.arms,
+            concurrency=experiment.slots,
+            folder=own,
+            access=open_access(experiment.engine.access, folder=experiment.workloads[0].path.parent),
+            progress=progress,
         )
     policies = {loaded.workload.replay.prompt_cache for loaded in experiment.workloads}
     return llamacpp.LlamaCppEngine(

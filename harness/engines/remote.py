@@ -1,20 +1,60 @@
-"""Servers of other makers as engines under test: attached by address, or started once an arm; one dialect an engine kind."""
+"""Servers of other makers as engines under test: attached by address, or started once an arm; one dialect an engine kind.
+
+A server cannot change its drafter from request to request, so each arm has a server of its own. What one can tell is asked when it is
+reached (:mod:`harness.engines.probe`) and decides how its acceptance is found: told with each answer, else by its counters around a
+request that had it to itself, else unknown.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from harness.access import OPEN, Access
+from harness.engines.base import Endpoint, ServerState
+from harness.engines.control import ControlCalls
 from harness.engines.dialects import dialect
-from harness.engines.probe import Probed
+from harness.engines.flags import ArmFlags, combined, from_server
+from harness.engines.launched import LaunchedServer, make_room
+from harness.engines.probe import Probed, probe, token_ids
+from harness.engines.remote_checks import check_server, check_together
+from harness.engines.remote_options import SERVED, extra_body
+from harness.engines.remote_reader import RemoteReader
+from harness.engines.window import ExclusiveWindow
+from harness.errors import EngineUnreachable
 from harness.models import Progress
+from harness.records import SpecCounters
 from harness.workload import Arm, EngineSpec
+
+_DRAIN_S = 60.0
+_POLL_S = 0.05
+_LOADING_POLL_S = 1.0
+# Between requests: suffix decoding (vLLM) and SGLang's n-grams draft from what earlier requests of the server said
+_CARRIES_STATE = frozenset({("vllm", "suffix"), ("sglang", "ngram")})
+
+
+@dataclass(slots=True)
+class _Server:
+    """The server of one arm; ``launched`` is ``None`` for an attached one, ``probed`` until it has been reached."""
+
+    arm: Arm
+    calls: ControlCalls
+    window: ExclusiveWindow
+    launched: LaunchedServer | None = None
+    probed: Probed | None = None
 
 
 class RemoteEngine:
     """All arms of a run on servers of one family; implements :class:`harness.engines.base.Engine`.
 
     ``concurrency`` is the most requests a server must take at once. Logs of servers that are started here go below ``folder``.
+    ``access`` is how servers are reached.
     """
 
     def __init__(
@@ -24,12 +64,257 @@ class RemoteEngine:
         *,
         concurrency: int,
         folder: Path,
+        access: Access = OPEN,
         progress: Progress | None = None,
     ) -> None:
         self._spec = spec
-        self._arms = {arm.name: arm for arm in arms}
         self._concurrency = concurrency
-        self._folder = folder
         self._progress = progress
         self._dialect = dialect(spec.kind)
-        self._probed: dict[str, Probed] = {}
+        self._servers = {arm.name: self._server(arm, folder, access) for arm in arms}
+
+    def _server(self, arm: Arm, folder: Path, access: Access) -> _Server:
+        address = (arm.base_url or self._spec.base_url or "").rstrip("/")
+        launch = self._spec.launch_for(arm)
+        calls = ControlCalls(f"the server of arm {arm.name!r}", address, access if launch is None else access.direct())
+
+        async def page() -> str | None:
+            return await self._page(arm.name)
+
+        server = _Server(arm, calls, ExclusiveWindow(page, self._dialect))
+        if launch is not None:
+
+            async def healthy(base_url: str, path: str) -> bool:
+                return await ControlCalls(calls.who, base_url, calls.access).healthy(path)
+
+            server.launched = LaunchedServer(
+                launch,
+                model=self._spec.model,
+                folder=folder,
+                healthy=healthy,
+                base_url=address or None,
+                progress=self._progress,
+            )
+        return server
+
+    async def start(self) -> None:
+        """Reach every attached server, start those that may be up together, and ask each what it can tell.
+
+        Servers that do not fit side by side wait for :meth:`bring_up`.
+
+        Raises:
+            EngineStartError: if a server does not come up.
+            EngineUnreachable: if one that should run does not answer.
+            EngineRefused: if one drafts or is sized otherwise than its arm says, or the arms serve different models.
+        """
+        try:
+            for index, server in enumerate(self._servers.values()):
+                alone = server.launched is not None and not server.launched.launch.side_by_side
+                if not alone:
+                    self._report(f"reach {server.arm.name}", index / len(self._servers))
+                    await self._reach(server)
+            self._report("start", 1.0)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop every server started here; attached ones are left alone."""
+        started = [server.launched for server in self._servers.values() if server.launched is not None]
+        await asyncio.gather(*(launched.stop() for launched in started))
+
+    async def bring_up(self, arm: str) -> None:
+        """Start the arm's server if it is to be started here and is not up, after those that do not fit beside it have stopped."""
+        server = self._servers[arm]
+        if server.launched is None or server.launched.alive():
+            return
+        launched = {name: item.launched for name, item in self._servers.items() if item.launched is not None}
+        for name in await make_room(launched, arm):
+            self._servers[name].window.forget()
+        await self._reach(server)
+
+    async def restart(self, arm: str) -> None:
+        """Start one arm's server again.
+
+        Raises:
+            EngineUnreachable: if the server was attached, not started here.
+        """
+        server = self._servers[arm]
+        if server.launched is None:
+            raise EngineUnreachable(
+                f"{server.calls.who} at {server.calls.base_url} is gone and was not started here; start it again and resume the run"
+            )
+        await server.launched.stop()
+        await self._reach(server)
+
+    def endpoint(self, arm: str) -> Endpoint:
+        """Return the endpoint of one arm."""
+        server = self._servers[arm]
+        probed = server.probed
+        return Endpoint(
+            server.calls.base_url,
+            self._model(server.arm) if probed is None else probed.model.value or "",
+            extra_body={} if probed is None else probed.extra_body,
+            access=server.calls.access,
+        )
+
+    def reader(self, arm: str) -> RemoteReader:
+        """Return a fresh reader for one response of one arm."""
+        return RemoteReader(drafts=self._drafts(self._servers[arm]))
+
+    def carries_state(self, arm: str) -> bool:
+        """Return ``False``: starting such a server takes minutes. What its drafter remembers stands in the description."""
+        return False
+
+    def shares_cache(self) -> bool:
+        """Tell whether two arms have one server (``openai``: told apart by the name of the model)."""
+        addresses = [server.calls.base_url for server in self._servers.values() if server.launched is None]
+        return len(set(addresses)) < len(addresses)
+
+    def alive(self, arm: str) -> bool:
+        """Tell whether the arm's server still runs (always true for an attached one)."""
+        launched = self._servers[arm].launched
+        return launched is None or launched.alive()
+
+    async def counters(self, arm: str) -> SpecCounters | None:
+        """Return the server's lifetime counters, ``None`` where it has none."""
+        text = await self._page(arm)
+        return None if text is None else self._dialect.counters(text)
+
+    async def state(self, arm: str) -> ServerState:
+        """Return what the server tells of the requests on it, ours and those of others."""
+        text = await self._page(arm)
+        return ServerState() if text is None else self._dialect.state(text)
+
+    def window(self, arm: str) -> ExclusiveWindow | None:
+        """Return the arm's window if the acceptance of some arm can be found in no better way; all arms have one then, or none."""
+        needed = any(_needs_window(server.probed) for server in self._servers.values())
+        return self._servers[arm].window if needed else None
+
+    async def drain(self, arm: str) -> bool:
+        """Wait until the server works on no request; ``False`` if it still does after a minute or does not tell."""
+        deadline = time.monotonic() + _DRAIN_S
+        while busy := (await self.state(arm)).busy:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return busy == 0
+
+    async def reset_drafting(self, arm: str) -> None:
+        """Do nothing: no server of these families has a call for it."""
+
+    async def reset_prompt_cache(self, arm: str) -> bool:
+        """Empty the server's prompt cache; ``False`` if it cannot, or will not now."""
+        server, path = self._servers[arm], self._dialect.paths.reset_cache
+        if path is None or server.probed is None or not server.probed.cache_reset.value:
+            return False
+        return (await server.calls.send("POST", path)).status_code == httpx.codes.OK
+
+    async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
+        """Return the tokens of a text, from this arm's server or, if it is not up, from another that is; all have one model."""
+        path = self._dialect.paths.tokenize
+        own = self._servers[arm]
+        for server in (own, *(item for item in self._servers.values() if item is not own)):
+            probed = server.probed
+            if path is not None and self.alive(server.arm.name) and probed is not None and probed.tokenize.value:
+                body = self._dialect.tokenize_body(probed.model.value or "", text)
+                return token_ids(await server.calls.json("POST", path, body))
+        return None
+
+    async def describe(self) -> dict[str, Any]:
+        """Return kind, version, model, and what each server is, tells and was started with; ``None`` for an arm not reached yet."""
+        reached = [server.probed for server in self._servers.values() if server.probed is not None]
+        first = reached[0] if reached else None
+        return {
+            "engine": self._spec.kind,
+            "attached": all(server.launched is None for server in self._servers.values()),
+            "version": None if first is None else first.version.value,
+            "model": None if first is None else {"name": first.model.value, "max_model_len": first.max_model_len.value},
+            "arms": {name: self._describe_arm(server) for name, server in self._servers.items()},
+            "probed": {
+                name: None if server.probed is None else server.calls.access.redacted(server.probed.to_json())
+                for name, server in self._servers.items()
+            },
+        }
+
+    def _describe_arm(self, server: _Server) -> dict[str, Any] | None:
+        probed, arm = server.probed, server.arm
+        if probed is None:
+            return None
+        told = from_server(arm.name, probed.settings)
+        flags = told if server.launched is None else combined(server.launched.flags, told)
+        config = probed.speculative_config.value
+        if config is None and server.launched is not None:
+            config = server.launched.launch.speculative_config
+        return {
+            "method": arm.method,
+            "options": arm.options,
+            "options_effective": probed.speculative_config.known,  # otherwise they are what the file claims
+            "drafter": None if config is None else dict(config),
+            "drafts": probed.drafts.value,
+            "drafter_carries_state": (self._spec.kind, arm.method.lower()) in _CARRIES_STATE,
+            "base_url": server.calls.base_url if server.launched is None else None,
+            "flags": flags.to_json() if isinstance(flags, ArmFlags) else None,
+        }
+
+    async def _reach(self, server: _Server) -> None:
+        """Bring one server up or find it, ask it everything, and check that it is what its arm says."""
+        if server.launched is not None:
+            await server.launched.start()
+            server.calls.base_url = server.launched.base_url
+        else:
+            await self._wait_for_loading(server)
+        server.window.forget()
+        always = {**extra_body(self._spec.options), **extra_body(server.arm.options if self._is_open else {})}
+        self._report(f"ask {server.arm.name} what it can tell", 0.5)
+        server.probed = await probe(server.calls, self._dialect, self._model(server.arm), always)
+        where = f"{server.calls.who} at {server.calls.base_url}"
+        check_server(where, server.arm, server.probed, context_tokens=self._spec.context_tokens)
+        reached = {name: item.probed for name, item in self._servers.items() if item.probed is not None}
+        check_together(reached, named=bool(self._model(server.arm)))
+
+    async def _wait_for_loading(self, server: _Server) -> None:
+        """Wait while an attached server says that it is still loading its model (503), as long as a server may take to start."""
+        deadline = time.monotonic() + self._spec.start_timeout_s
+        path = self._dialect.paths.health
+        while True:
+            try:
+                status = (await server.calls.send("GET", path)).status_code
+            except EngineUnreachable as error:
+                raise EngineUnreachable(f"{error}; start the server, or correct base_url") from error
+            if status != httpx.codes.SERVICE_UNAVAILABLE:
+                return
+            if time.monotonic() > deadline:
+                raise EngineUnreachable(
+                    f"{server.calls.who} at {server.calls.base_url} still says 503 (loading, or out of order) after "
+                    f"{self._spec.start_timeout_s:g} s; wait for it, or raise engine.start_timeout_s"
+                )
+            self._report(f"{server.arm.name} is still loading (503)", 0.0)
+            await asyncio.sleep(_LOADING_POLL_S)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._spec.kind == "openai"
+
+    def _model(self, arm: Arm) -> str:
+        own = arm.options.get("model") if self._is_open else None
+        return own if isinstance(own, str) else self._spec.model
+
+    def _drafts(self, server: _Server) -> bool:
+        shown = None if server.probed is None else server.probed.drafts.value
+        return server.arm.method not in ("none", SERVED) if shown is None else shown
+
+    async def _page(self, arm: str) -> str | None:
+        server = self._servers[arm]
+        path = None if server.probed is None else server.probed.metrics_path
+        return None if path is None else server.calls.ok(await server.calls.send("GET", path)).text
+
+    def _report(self, stage: str, fraction: float) -> None:
+        if self._progress is not None:
+            self._progress(stage, fraction)
+
+
+def _needs_window(probed: Probed | None) -> bool:
+    if probed is None or probed.drafts.value is False:
+        return False
+    return probed.per_request_acceptance.value is None and probed.counters.value is True

@@ -1,0 +1,87 @@
+"""Whether a server is what its arm says, by what it told when it was asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.engines.facts import Probed
+from harness.engines.remote_options import SERVED, same_method
+from harness.errors import EngineRefused, EngineUnreachable
+from harness.workload import Arm
+
+
+def check_server(where: str, arm: Arm, probed: Probed, *, context_tokens: int) -> None:
+    """Check one server; ``where`` is how errors call it.
+
+    Raises:
+        EngineUnreachable: if it answers no chat completion.
+        EngineRefused: if its model is not known, it does not stream, is too small, or drafts otherwise than the arm says.
+    """
+    _check_answers(where, probed)
+    length = probed.max_model_len.value
+    if length is not None and length < context_tokens:
+        raise EngineRefused(
+            f"{where} has {length} tokens of context for a request, but engine.context_tokens is {context_tokens}; lower "
+            "engine.context_tokens, or start the server with more (vLLM: --max-model-len, SGLang: --context-length)"
+        )
+    _check_drafter(where, arm, probed)
+
+
+def _check_answers(where: str, probed: Probed) -> None:
+    models = probed.models.value
+    name = probed.model.value
+    if models is not None and len(models) > 1 and probed.model.how != "given":
+        raise EngineRefused(f"{where} serves {', '.join(models)}; say which with engine.model or --model")
+    if name is None:
+        raise EngineRefused(f"{where} names no model ({probed.models.how}); give engine.model or --model")
+    if probed.chat.value is None:
+        if models is not None and name not in models:
+            raise EngineRefused(f"{where} does not know the model {name!r}; it serves {', '.join(models)}")
+        raise EngineUnreachable(f"{where} answers no chat completion: {probed.chat.how}")
+    if probed.streaming.value is False:
+        raise EngineRefused(
+            f"{where} does not stream its answers, so nothing but their whole time could be measured; let it stream, or measure "
+            "the server behind it"
+        )
+
+
+def _check_drafter(where: str, arm: Arm, probed: Probed) -> None:
+    if arm.method == SERVED:
+        return
+    drafts, config = probed.drafts, probed.speculative_config.value
+    if arm.method == "none" and drafts.value is True:
+        raise EngineRefused(
+            f"arm {arm.name!r} is the baseline (method none), but {where} drafts: {drafts.how}; start it without a drafter, or "
+            f"correct the arm (method {SERVED}: whatever the server does)"
+        )
+    if arm.method != "none" and drafts.value is False:
+        raise EngineRefused(
+            f"arm {arm.name!r} is method {arm.method!r}, but {where} drafts nothing: {drafts.how}; start it with its drafter, or "
+            "correct the arm"
+        )
+    told = (config or {}).get("method")
+    if isinstance(told, str) and arm.method != "none" and not same_method(told, arm.method):
+        raise EngineRefused(
+            f"arm {arm.name!r} is method {arm.method!r}, but {where} says it drafts with {told!r}; correct one of them"
+        )
+    for key, claimed in arm.options.items():
+        if config and key in config and config[key] != claimed:
+            raise EngineRefused(
+                f"arm {arm.name!r} says {key} is {claimed!r}, but {where} has {config[key]!r}; correct one of them"
+            )
+
+
+def check_together(reached: Mapping[str, Probed], *, named: bool) -> None:
+    """Check that the servers of a run's arms serve one model; ``named``: the workload names it.
+
+    Raises:
+        EngineRefused: if the names differ although none was asked for.
+    """
+    names = {arm: probed.model.value for arm, probed in reached.items()}
+    first = next(iter(names))
+    other = next((arm for arm in names if names[arm] != names[first]), None)
+    if other is not None and not named:
+        raise EngineRefused(
+            f"arms {first!r} and {other!r} serve different models ({names[first]}; {names[other]}); arms of a run share one model: "
+            "serve both under one name (vLLM, SGLang: --served-model-name)"
+        )
