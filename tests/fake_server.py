@@ -104,11 +104,14 @@ def json_reply(value: Any, status: int = 200) -> Reply:
 
 class FakeServer:
     """Serves a script, or a list of replies in the order of the requests, on a free loopback port; an async context
-    manager. ``tls`` makes it an HTTPS server."""
+    manager. ``tls`` makes it an HTTPS server, ``listen_on`` gives it a port."""
 
-    def __init__(self, script: Script | Sequence[Reply], *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, script: Script | Sequence[Reply], *, tls: ssl.SSLContext | None = None, listen_on: int = 0
+    ) -> None:
         self._script = script if callable(script) else _in_order(list(script))
         self._tls = tls
+        self._listen_on = listen_on
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._quiet = asyncio.Event()
@@ -123,7 +126,7 @@ class FakeServer:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, ssl=self._tls)
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self._listen_on, ssl=self._tls)
         self.base_url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
         return self
 

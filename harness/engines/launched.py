@@ -18,7 +18,7 @@ from harness.models import Progress
 from harness.redaction import MASK, forms, mask
 from harness.workload_launch import Launch
 
-_GRACE_S = 20.0  # a server that holds a GPU needs some seconds to give it back
+GRACE_S = 20.0  # a server that holds a GPU needs some seconds to give it back
 _GUARD_S = 3.0  # for the guard to see that all are gone
 _POLL_S = 0.25
 _PORT_TRIES = 100
@@ -34,7 +34,8 @@ class LaunchedServer:
     """The server of one arm: ``launch`` says how it is started, ``model`` fills ``{model}``.
 
     Its output goes to ``launch.log``, or to ``<arm>.log`` below ``folder``. A command without ``{port}`` starts a server whose address is
-    known: ``base_url``. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log.
+    known: ``base_url``. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log;
+    ``grace_s`` is how long it may take to end by itself.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LaunchedServer:
         healthy: HealthCheck,
         base_url: str | None = None,
         progress: Progress | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         self.launch = launch
         self.base_url = (base_url or "").rstrip("/")
@@ -54,6 +56,7 @@ class LaunchedServer:
         self._folder = folder
         self._healthy = healthy
         self._progress = progress
+        self._grace_s = grace_s
         self._process: ChildProcess | None = None
         self._secrets = tuple(form for value in launch.secrets() for form in forms(value))
 
@@ -93,6 +96,7 @@ class LaunchedServer:
         """
         if self.alive():
             return
+        await self.stop()  # what a server that died has left behind
         if not self.launch.takes_port and await self._healthy(self._fixed, self.launch.health):
             raise EngineRefused(
                 f"{self.who} is to be started at {self._fixed}, but something already answers there; stop it, or remove launch to "
@@ -129,7 +133,7 @@ class LaunchedServer:
         if self._process is None:
             return
         try:
-            await self._process.stop(_GRACE_S + _GUARD_S)
+            await self._process.stop(self._grace_s + _GUARD_S)
         finally:
             self._clean_log()
 
@@ -141,7 +145,7 @@ class LaunchedServer:
             raise EngineRefused(
                 f"{self.who}: the environment has no {error.args[0]}, which its launch asks for; set it"
             ) from error
-        guard = [sys.executable, "-m", "harness.engines.guard", "--grace", f"{_GRACE_S:g}"]
+        guard = [sys.executable, "-m", "harness.engines.guard", "--grace", f"{self._grace_s:g}"]
         if self.launch.cwd is not None:
             guard += ["--cwd", str(Path(self.launch.cwd).expanduser())]
         return ChildProcess(self.who, [*guard, "--", *command], self.log, env)
