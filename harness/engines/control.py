@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,13 +46,28 @@ class ControlCalls:
             async with self._client(timeout_s) as client:
                 return await client.request(method, f"{self.base_url}{path}", json=body)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            failed = tls.ssl_error(error)
-            why = f"{type(error).__name__} {error}" if failed is None else tls.explain(failed, self._authority)
-            if isinstance(error, httpx.ReadError) and failed is None and self.base_url.startswith("https:"):
-                why += f"; {tls.CUT_OFF}"
-            raise EngineUnreachable(
-                self.access.redact(f"{self.who} at {self.base_url} does not answer {path}: {why}")
-            ) from error
+            raise self._unreached(path, error) from error
+
+    async def round_trips(self, path: str, times: int) -> tuple[list[int], httpx.Response]:
+        """Return the nanoseconds that each GET of ``path`` took, over one connection that stood already, and the last answer."""
+        taken: list[int] = []
+        try:
+            async with self._client(_TIMEOUT_S) as client:
+                response = await client.get(f"{self.base_url}{path}")
+                for _ in range(times):
+                    began = time.monotonic_ns()
+                    response = await client.get(f"{self.base_url}{path}")
+                    taken.append(time.monotonic_ns() - began)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self._unreached(path, error) from error
+        return taken, response
+
+    def _unreached(self, path: str, error: Exception) -> EngineUnreachable:
+        failed = tls.ssl_error(error)
+        why = f"{type(error).__name__} {error}" if failed is None else tls.explain(failed, self._authority)
+        if isinstance(error, httpx.ReadError) and failed is None and self.base_url.startswith("https:"):
+            why += f"; {tls.CUT_OFF}"
+        return EngineUnreachable(self.access.redact(f"{self.who} at {self.base_url} does not answer {path}: {why}"))
 
     @property
     def _authority(self) -> str:

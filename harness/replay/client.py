@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import orjson
 from asyncio_throttle.throttler import Throttler
@@ -24,7 +23,7 @@ from harness.errors import UsageError
 from harness.replay.answer import Answer, StreamResult
 from harness.replay.clock import Clock
 from harness.replay.connection import Connection
-from harness.replay.dialing import ProxyRefused, Route, dial
+from harness.replay.dialing import ProxyRefused, Route, dial, route_to
 
 __all__ = ["StreamClient", "StreamResult"]
 
@@ -158,26 +157,11 @@ class _Origin:
 
     @classmethod
     def of(cls, base_url: str, access: Access) -> _Origin:
-        try:
-            parts = urlsplit(base_url)
-            host, port = parts.hostname or "", parts.port
-            host = host if ":" in host else host.encode("idna").decode()
-        except ValueError as error:
-            raise UsageError(
-                f"cannot read the address {_shown(base_url)}: {error}; give one like http://127.0.0.1:8000"
-            ) from error
-        path = parts.path.rstrip("/") + PATH
-        plain = parts.username is None and not parts.query and not parts.fragment
-        if parts.scheme not in ("http", "https") or not host or not plain or not path.isascii() or " " in path:
-            raise UsageError(
-                f"cannot use the address {_shown(base_url)}; give one like http://127.0.0.1:8000, without /v1, user or query"
-            )
-        context, proxy = access.context(base_url), access.proxy_for(base_url)
-        authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
-        asked = proxy if context is None else None  # in a tunnel the proxy sees no request
+        route = route_to(base_url, access)
+        asked = route.proxy if route.tls is None else None  # in a tunnel the proxy sees no request
         lines = [
-            f"POST {'' if asked is None else f'http://{authority}'}{path} HTTP/1.1",
-            f"host: {authority}",
+            f"POST {'' if asked is None else f'http://{route.authority}'}{route.path}{PATH} HTTP/1.1",
+            f"host: {route.authority}",
             "content-type: application/json",
             "accept: text/event-stream",
             "accept-encoding: identity",
@@ -186,7 +170,6 @@ class _Origin:
         ]
         if asked is not None and asked.authorization is not None:
             lines.append(f"proxy-authorization: {asked.authorization}")
-        route = Route(host, port or (443 if context else 80), authority, context, proxy)
         return cls(route, access, "".join(f"{line}\r\n" for line in lines))
 
 
@@ -206,12 +189,6 @@ def _header_lines(headers: Mapping[str, str]) -> list[str]:
                 f"the header {name!r} cannot be sent: names and values are printable ASCII; correct the engine's headers"
             )
     return lines
-
-
-def _shown(base_url: str) -> str:
-    """Return an address for a message, without any user and password in it."""
-    before, at, after = base_url.rpartition("@")
-    return repr(f"{before.partition('//')[0]}//***@{after}" if at else base_url)
 
 
 def _unreached(error: OSError, route: Route) -> str:

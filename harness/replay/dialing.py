@@ -9,13 +9,19 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 from harness import tls
+from harness.access import Access
+from harness.errors import UsageError
 from harness.proxies import Proxy
-from harness.replay.connection import Connection
+
+Carrier = TypeVar("Carrier", bound=asyncio.Protocol)
+"""The protocol that carries the exchanges of a connection."""
 
 _MOST_HEAD_BYTES = 64 * 1024
+_EXAMPLE = "give one like http://127.0.0.1:8000"
 
 
 class ProxyRefused(Exception):
@@ -24,12 +30,13 @@ class ProxyRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to get to a server; ``authority`` is how messages call it. A plain server behind a proxy is asked for in each request,
-    one with TLS through a tunnel (CONNECT)."""
+    """How to get to a server; ``authority`` is how messages call it, ``path`` stands before those of its calls. A plain server
+    behind a proxy is asked for in each request, one with TLS through a tunnel (CONNECT)."""
 
     host: str
     port: int
     authority: str
+    path: str = ""
     tls: ssl.SSLContext | None = None
     proxy: Proxy | None = None
 
@@ -39,7 +46,35 @@ class Route:
         return self.authority if self.proxy is None else f"the proxy {self.proxy.authority}"
 
 
-async def dial(route: Route, make: Callable[[], Connection]) -> Connection:
+def route_to(base_url: str, access: Access) -> Route:
+    """Return the way to a server's address.
+
+    Raises:
+        UsageError: if it is no address that requests can go to; user and password in it are not repeated.
+    """
+    shown = shown_address(base_url)
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname or "", parts.port
+        host = host if ":" in host else host.encode("idna").decode()
+    except ValueError as error:
+        raise UsageError(f"cannot read the address {shown!r}: {error}; {_EXAMPLE}") from error
+    path = parts.path.rstrip("/")
+    plain = parts.username is None and not parts.query and not parts.fragment
+    if parts.scheme not in ("http", "https") or not host or not plain or not path.isascii() or " " in path:
+        raise UsageError(f"cannot use the address {shown!r}; {_EXAMPLE}, without /v1, user or query")
+    context = access.context(base_url)
+    authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+    return Route(host, port or (443 if context else 80), authority, path, context, access.proxy_for(base_url))
+
+
+def shown_address(base_url: str) -> str:
+    """Return an address for a message, without any user and password in it."""
+    before, at, after = base_url.rpartition("@")
+    return f"{before.partition('//')[0]}//***@{after}" if at else base_url
+
+
+async def dial(route: Route, make: Callable[[], Carrier]) -> Carrier:
     """Return a connection that stands.
 
     Raises:
