@@ -87,7 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--base-url",
-        help="attach to a running server instead of starting one (llamacpp: for the one arm named with --arms)",
+        metavar="URL | ARM=URL,…",
+        help="attach to running servers instead of starting them: one address (llamacpp: for the one arm named with --arms), or, for "
+        "vllm, sglang, trtllm, lmdeploy and openai, an arm each, as in baseline=http://a:8000,eagle3=http://b:8000",
+    )
+    command.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help="environment variable with the key of the servers (vllm, sglang, trtllm, …)",
     )
     command.add_argument(
         "--concurrency", type=_integers, metavar="N,N,…", help="tasks in progress at once, for example 1,4,16"
@@ -222,6 +229,7 @@ def _overrides(args: argparse.Namespace) -> Overrides:
         repeats=args.repeats,
         max_tokens=args.max_tokens,
         quick=args.quick,
+        api_key_env=args.api_key_env,
     )
 
 

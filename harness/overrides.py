@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from harness.engines.remote_options import SERVED
 from harness.errors import UsageError
 from harness.models import TARGET, is_drafter
 from harness.workload import KINDS, REMOTE_KINDS, Arm, LoadedWorkload, Workload
@@ -17,6 +19,7 @@ QUICK_TASKS = 5  # the fewest for which an interval is given
 QUICK_CONCURRENCY = (1, 4)
 QUICK_MAX_TOKENS = 48
 Lines = dict[tuple[str | int, ...], int]
+_ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Overrides:
     repeats: int | None = None
     max_tokens: int | None = None
     quick: bool = False
+    api_key_env: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the overrides for the manifest, so that a run can be continued as it was started."""
@@ -103,12 +107,20 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     }
     if overrides.engine is not None and overrides.engine != given.engine.kind:
         data["engine"] = _of_another_kind(data["engine"], overrides, given.engine.kind)
-    kept = _kept(
-        loaded, EngineChoice(**{key: data["engine"].get(key) for key in ("kind", "model", "base_url")}), overrides.arms
-    )
-    data["arms"] = [data["arms"][index] for index in kept]
-    if overrides.base_url is not None:  # what runs already is measured, nothing is started
-        data["arms"] = [{**arm, "base_url": None, "launch": None} for arm in data["arms"]]
+    if overrides.api_key_env is not None:
+        data["engine"]["access"] = {**(data["engine"]["access"] or {}), "api_key_env": overrides.api_key_env}
+    chosen = EngineChoice(**{key: data["engine"].get(key) for key in ("kind", "model", "base_url")})
+    servers = _servers(loaded, overrides, chosen.kind)
+    if servers is None:
+        kept = _kept(loaded, chosen, overrides.arms)
+        data["arms"] = [data["arms"][index] for index in kept]
+        if overrides.base_url is not None:  # what runs already is measured, nothing is started
+            data["arms"] = [{**arm, "base_url": None, "launch": None} for arm in data["arms"]]
+    else:
+        kept, data["arms"] = servers
+        data["engine"]["base_url"] = None
+        options |= {("arms", index, "base_url"): f"--base-url {overrides.base_url}" for index in range(len(kept))}
+    if overrides.base_url is not None:
         data["engine"]["launch"] = None
     limit = overrides.limit_tasks if overrides.limit_tasks is not None else QUICK_TASKS if overrides.quick else None
     if limit is not None:
@@ -132,6 +144,42 @@ def _of_another_kind(engine: dict[str, Any], overrides: Overrides, kind: str) ->
     if overrides.model is None and {overrides.engine, kind} & set(REMOTE_KINDS):
         del engine["model"]
     return engine
+
+
+def _servers(loaded: LoadedWorkload, overrides: Overrides, kind: str) -> tuple[list[int], list[dict[str, Any]]] | None:
+    """Return the arms of servers that the command line gives by address, with their places in the file (-1: not in it).
+
+    ``NAME=URL,NAME=URL`` gives an arm a server each: the file's own arm of that name where it exists on this engine, otherwise a new
+    one, a baseline if it is called ``baseline``, else a server as it is. A single address given to a file without arms for this kind of
+    server is one such server. ``None`` where the arms are the file's.
+
+    Raises:
+        UsageError: if names are given to an engine that is not one server an arm, twice, or together with ``--arms``.
+    """
+    if overrides.base_url is None:
+        return None
+    pairs = [part.partition("=") for part in overrides.base_url.split(",")]
+    named = all(_ARM_NAME.fullmatch(name) and equals for name, equals, _ in pairs)
+    if not named:
+        own = loaded.workload.engine.kind == kind or any(arm.engine == kind for arm in loaded.workload.arms)
+        if kind not in REMOTE_KINDS or own or overrides.arms is not None:
+            return None
+        pairs = [("server", "=", overrides.base_url)]
+    elif kind not in REMOTE_KINDS:
+        raise UsageError(f"--base-url NAME=URL is for {', '.join(REMOTE_KINDS)}; for {kind} give one address")
+    elif overrides.arms is not None:
+        raise UsageError("--base-url NAME=URL names the arms already; leave --arms out")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UsageError(f"--base-url {overrides.base_url} names an arm twice; each must be different")
+    there = {arm.name: place for place, arm in enumerate(loaded.workload.arms) if arm.engine in (None, kind)}
+    kept, arms = [], []
+    for name, _, address in pairs:
+        place = there.get(name) if named else None
+        method = "none" if name == "baseline" else SERVED
+        arm = Arm(name=name, method=method) if place is None else loaded.workload.arms[place]
+        kept.append(-1 if place is None else place)
+        arms.append({**arm.model_dump(), "base_url": address, "launch": None})
+    return kept, arms
 
 
 def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | None) -> list[int]:
@@ -172,7 +220,7 @@ def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | 
 
 def _renumbered(lines: Lines, kept: Sequence[int]) -> Lines:
     """Return the lines of a file's keys, with the arms numbered as those that are kept."""
-    now = {old: new for new, old in enumerate(kept)}
+    now = {old: new for new, old in enumerate(kept) if old >= 0}
     found: Lines = {}
     for key, line in lines.items():
         if key[:1] != ("arms",) or len(key) == 1:
@@ -184,6 +232,8 @@ def _renumbered(lines: Lines, kept: Sequence[int]) -> Lines:
 
 def _explain(item: Any) -> str:
     options = {"repeats": "--repeats", "engine": "--engine", "arms": "--arms", "concurrency": "--concurrency"}
+    if "access" in item["loc"]:  # what was given may be the key itself
+        return f"--api-key-env: {item['msg'].removeprefix('Value error, ')}"
     options |= {"tasks_per_cell": "--limit-tasks", "steps_per_task": "--limit-steps", "sampling": "--max-tokens"}
     option = options.get(str(item["loc"][0]), ".".join(map(str, item["loc"])))
     return f"{option} is {item['input']!r:.80}: {item['msg'][0].lower()}{item['msg'][1:]}"

@@ -34,9 +34,9 @@ class RemoteReader:
         usage = value.get("usage")
         if usage is not None:
             self._usage = usage
-            tokens = usage.get("completion_tokens")
-            if value.get("choices") and isinstance(tokens, int) and tokens > self._so_far:
-                self._progress.append((t_ns, tokens))
+        tokens = _tokens_so_far(value, self._so_far)
+        if tokens > self._so_far:
+            self._progress.append((t_ns, tokens))
         told = told_in(value)
         if told is not None:
             self._told = told
@@ -69,6 +69,18 @@ class RemoteReader:
             return StreamFacts(**tokens, decode_passes=_passes(output, told), spec=told.spec, spec_source="request")
         passes, rounds = placed
         return StreamFacts(**tokens, decode_passes=passes, spec=told.spec, spec_source="round", rounds=rounds)
+
+
+def _tokens_so_far(chunk: Mapping[str, Any], before: int) -> int:
+    """Return how many tokens have come with this chunk, by its usage or the ids that it brings; ``before`` where it says neither."""
+    choices = chunk.get("choices")
+    if not choices:
+        return before
+    told = (chunk.get("usage") or {}).get("completion_tokens")
+    if isinstance(told, int):
+        return told
+    ids = choices[0].get("token_ids")
+    return before + len(ids) if isinstance(ids, list) else before
 
 
 def _passes(output: int | None, told: Told) -> int | None:
