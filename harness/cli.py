@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, serve
+from harness.commands import compare, doctor, serve
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
@@ -128,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(call=_compare)
     compare.add_arguments(command)
+
+    command = commands.add_parser(
+        "doctor", help="tell whether a server is fit to be measured, and what can be read from it", epilog=EPILOG
+    )
+    command.set_defaults(call=_doctor)
+    doctor.add_arguments(command)
 
     command = commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
     command.set_defaults(call=_serve)
@@ -323,6 +329,12 @@ def _compare(args: argparse.Namespace, argv: list[str], console: Console) -> int
         found = compare.compare(args)
     print(f"{found.text}\n\ncomparison: {found.page}\n{found.verdict}")
     return 0
+
+
+def _doctor(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    screen = doctor.doctor(args, LiveBar(console), console.width if console.is_terminal else WIDTH)
+    print(screen.text)
+    return screen.code
 
 
 def _serve(args: argparse.Namespace, argv: list[str], console: Console) -> int:

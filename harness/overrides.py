@@ -86,17 +86,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         UsageError: naming the option, if a value is not allowed or an arm is not in the file.
     """
     given = loaded.workload
-    data = given.model_dump()
-    if overrides.quick:
-        data["concurrency"] = list(QUICK_CONCURRENCY)
-        data["repeats"] = 1
-        data["sampling"]["max_tokens"] = min(QUICK_MAX_TOKENS, given.sampling.max_tokens)
-    if overrides.concurrency is not None:
-        data["concurrency"] = list(overrides.concurrency)
-    if overrides.max_tokens is not None:
-        data["sampling"]["max_tokens"] = overrides.max_tokens
-    if overrides.repeats is not None:
-        data["repeats"] = overrides.repeats
+    data = _scaled(given, overrides)
     for option, value in (("kind", overrides.engine), ("model", overrides.model), ("base_url", overrides.base_url)):
         if value is not None:
             data["engine"][option] = value
@@ -122,11 +112,6 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         options |= {("arms", index, "base_url"): f"--base-url {overrides.base_url}" for index in range(len(kept))}
     if overrides.base_url is not None:
         data["engine"]["launch"] = None
-    limit = overrides.limit_tasks if overrides.limit_tasks is not None else QUICK_TASKS if overrides.quick else None
-    if limit is not None:
-        data["tasks_per_cell"] = limit
-    if overrides.limit_steps is not None:
-        data["steps_per_task"] = overrides.limit_steps
     try:
         workload = Workload.model_validate(data)
     except ValidationError as error:
@@ -136,6 +121,29 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
             f"--concurrency {','.join(map(str, workload.concurrency))} names a value twice; each must be different"
         )
     return replace(loaded, workload=workload, lines=_renumbered(loaded.lines, kept), options=options)
+
+
+def _scaled(given: Workload, overrides: Overrides) -> dict[str, Any]:
+    """Return the file's values with how much is sent changed."""
+    data = given.model_dump()
+    limit = overrides.limit_tasks
+    if overrides.quick:
+        data["concurrency"] = list(QUICK_CONCURRENCY)
+        data["repeats"] = 1
+        data["sampling"]["max_tokens"] = min(QUICK_MAX_TOKENS, given.sampling.max_tokens)
+        limit = QUICK_TASKS if limit is None else limit
+    if overrides.concurrency is not None:
+        data["concurrency"] = list(overrides.concurrency)
+    if overrides.max_tokens is not None:
+        data["sampling"]["max_tokens"] = overrides.max_tokens
+    for key, value in (
+        ("repeats", overrides.repeats),
+        ("tasks_per_cell", limit),
+        ("steps_per_task", overrides.limit_steps),
+    ):
+        if value is not None:
+            data[key] = value
+    return data
 
 
 def _of_another_kind(engine: dict[str, Any], overrides: Overrides, kind: str) -> dict[str, Any]:
