@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.access import open_access
 from harness.analysis.slo import parse_slo
 from harness.analysis.thresholds import parse_threshold
-from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options, remote
+from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options, remote, remote_options
 from harness.engines.base import Engine
 from harness.engines.launch_options import check_launches
 from harness.errors import UsageError, WorkloadError
@@ -16,6 +16,8 @@ from harness.experiment import Experiment, combine
 from harness.models import resolve, resolve_folder
 from harness.overrides import Overrides, apply
 from harness.workload import REMOTE_KINDS, LoadedWorkload, load
+
+_OPTIONS = {"builtin": builtin_options, "llamacpp": llamacpp_options}  # of every other kind: those of remote servers
 
 
 def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
@@ -28,15 +30,12 @@ def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
     for item in loaded:
         _check_goals(item)
         own = item.workload.engine.kind
-        if overrides.engine not in (
-            None,
-            own,
-        ):  # its engine options will not be used; a mistake in them is one all the same
-            (builtin_options if own == "builtin" else llamacpp_options).check_engine_options(item)
+        if overrides.engine not in (None, own):  # its engine options will not be used; a mistake is one all the same
+            _OPTIONS.get(own, remote_options).check_engine_options(item)
     workloads = [apply(item, overrides) for item in loaded]
     for item in workloads:
         check_launches(item)
-        (builtin if item.workload.engine.kind == "builtin" else llamacpp).check_arms(item)
+        _OPTIONS.get(item.workload.engine.kind, remote_options).check_arms(item)
     return combine(workloads)
 
 

@@ -16,7 +16,9 @@ Fault = tuple[tuple[str | int, ...], str]
 
 
 def check_launches(loaded: LoadedWorkload) -> None:
-    """Check that every arm that starts a server says what it takes, and that nothing else says anything of the kind.
+    """Check that what the arms' servers are started with is there, and that no arm says so of a server that is not.
+
+    Where they listen is the business of :mod:`harness.engines.remote_options`.
 
     Raises:
         WorkloadError: with file and line.
@@ -31,7 +33,7 @@ def check_launches(loaded: LoadedWorkload) -> None:
         if launch is None:
             continue
         address = (arm.base_url or spec.base_url or "").rstrip("/")
-        for place, text in _faults(arm, launch, address):
+        for place, text in _faults(arm, launch):
             raise WorkloadError(f"{loaded.where('arms', index, *place)}: arm {arm.name!r}: {text}")
         if not launch.takes_port and launch.side_by_side:
             twin = fixed.setdefault(address, arm.name)
@@ -56,23 +58,10 @@ def _refuse_foreign_keys(loaded: LoadedWorkload) -> None:
             )
 
 
-def _faults(arm: Arm, launch: Launch, address: str) -> Iterator[Fault]:
-    """Yield what is wrong with the server of one arm; ``address`` is where it is said to listen, empty: nowhere."""
-    command = ("launch", "command")
+def _faults(arm: Arm, launch: Launch) -> Iterator[Fault]:
+    """Yield what is wrong with how the server of one arm is started, apart from where it listens."""
     if not launch.command:
-        yield command, "launch has no command; give the argument list that starts the server"
         return
-    if not launch.takes_port and not address:
-        yield (
-            command,
-            "the command has no {port}, so nobody knows where the server will listen; write --port {port}, or give base_url",
-        )
-    if launch.takes_port and address:
-        yield (
-            ("base_url",),
-            f"base_url is {address}, but the command takes a free {{port}}; remove one: base_url without a launch attaches to "
-            "what runs, beside a launch it says where a command without {port} listens",
-        )
     own = arm.launch is not None and arm.launch.speculative_config is not None
     asks = any(CONFIG in text for text in (*launch.command, *launch.env.values()))
     if arm.method == "none" and own:
@@ -81,7 +70,7 @@ def _faults(arm: Arm, launch: Launch, address: str) -> Iterator[Fault]:
             "a baseline (method none) has no speculative_config; remove it, or name a method",
         )
     elif arm.method != "none" and asks and launch.speculative_config is None:
-        yield command, f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
+        yield ("launch", "command"), f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
     elif launch.speculative_config is not None and not asks:
         yield ("launch", "speculative_config"), f"the command has no {CONFIG}, so it would have no effect; add it there"
     yield from _unset(launch)
