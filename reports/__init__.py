@@ -7,13 +7,14 @@ from pathlib import Path
 
 from harness.analysis.frames import RunAnalysis
 from harness.errors import RunFolderError
+from reports.doctor import doctor_screen
 from reports.objectives import missed_thresholds
 from reports.page import render
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
 from reports.workbook import write_workbook
 
-__all__ = ["Paths", "console", "last_line", "missed_thresholds", "sentence", "write_all"]
+__all__ = ["Paths", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,10 @@ def wording(lang: str) -> Wording:
     if lang not in LANGUAGES:
         raise UsageError(f"unknown report language {lang!r}; known: {', '.join(LANGUAGES)}")
     texts = resources.files("reports").joinpath("texts")
-    files = (texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in (lang, f"comparison.{lang}"))
+    files = (
+        texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+        for name in (lang, f"comparison.{lang}", f"doctor.{lang}")
+    )
     return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
 
 

@@ -29,7 +29,6 @@ class LlamaCppDialect:
             "counters": "--metrics",
             "running_requests": "--metrics",
             "speculative_config": "--slots",
-            "cache_reset": "none; cells are kept apart by a label in their prompts",
         }
 
     def extra_bodies(self) -> tuple[Mapping[str, Any], ...]:

@@ -23,7 +23,7 @@ from harness.errors import UsageError
 from harness.replay.answer import Answer, StreamResult
 from harness.replay.clock import Clock
 from harness.replay.connection import Connection
-from harness.replay.dialing import ProxyRefused, Route, dial, route_to
+from harness.replay.dialing import ProxyRefused, Route, dial, reason, route_to
 
 __all__ = ["StreamClient", "StreamResult"]
 
@@ -195,7 +195,7 @@ def _unreached(error: OSError, route: Route) -> str:
     failed = tls.ssl_error(error)
     if failed is not None:
         return tls.explain(failed, route.authority if route.tls is not None else route.first_hop)
-    why = error.strerror or str(error)
+    why = reason(error)
     return f"cannot connect to {route.first_hop}: {why}; is the {'server' if route.proxy is None else 'proxy'} running there?"
 
 

@@ -6,6 +6,7 @@ What carries the exchange afterwards is the same protocol in every case; only a 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,6 +73,12 @@ def shown_address(base_url: str) -> str:
     """Return an address for a message, without any user and password in it."""
     before, at, after = base_url.rpartition("@")
     return f"{before.partition('//')[0]}//***@{after}" if at else base_url
+
+
+def reason(error: OSError) -> str:
+    """Return why a connection failed, in the system's words where it has any."""
+    positive = error.errno is not None and error.errno > 0  # errors of name resolution are counted below 0
+    return os.strerror(error.errno) if positive and error.errno is not None else error.strerror or str(error)
 
 
 async def dial(route: Route, make: Callable[[], Carrier]) -> Carrier:
