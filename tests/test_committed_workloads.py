@@ -19,8 +19,13 @@ FOLDER = Path(__file__).parent.parent / "workloads"
 FILES = sorted((FOLDER / "data").glob("*.jsonl"))
 OWN_KINDS = [kind for kind in KINDS if kind not in REMOTE_KINDS]
 YAML = [(path, load(path).workload.engine.kind) for path in sorted(FOLDER.glob("**/*.yaml"))]
-# a file for a server that the package does not bring names that server's own drafters
-ON_ENGINES = [(path, kind) for path, own in YAML for kind in ([own] if own in REMOTE_KINDS else OWN_KINDS)]
+# a file for a server that the package does not start names that server's own drafters
+ATTACHED = FOLDER / "servers" / "llama-server"
+ON_ENGINES = [
+    (path, kind)
+    for path, own in YAML
+    for kind in ([own] if own in REMOTE_KINDS or path.parent == ATTACHED else OWN_KINDS)
+]
 SHORT = [path for path in FILES if not path.stem.endswith("-long")]
 GRAM = 8  # words; shorter runs are shared by any two documents of one form (approval phrases, greetings)
 MAX_SHARED = 0.05  # of the smaller text; two independent memos on one form stay below 2 %
