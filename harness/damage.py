@@ -57,7 +57,7 @@ class _Workload(_Part):
 
 
 class _Engine(_Part):
-    arms: dict[str, dict[str, Any]] | None = None
+    arms: dict[str, dict[str, Any] | None] | None = None  # None: the arm's server had not been up yet
     model: dict[str, Any] | None = None
     settings: dict[str, Any] | None = None
 

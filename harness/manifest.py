@@ -17,9 +17,6 @@ from harness.workload import LoadedWorkload
 
 PER_START = frozenset({"cache_ram_mib"})  # of an engine's description: may differ between two starts of one run
 PROBED = "probed"  # of an engine's description: what servers told when they were asked, also of how busy they were
-BY_ARM = frozenset(
-    {"arms", "probed"}
-)  # of an engine's description: one entry an arm, None while its server has not been up
 DIFFERENCES = "flag_differences"  # of an engine's description: follows from the arms' flags
 DISTRIBUTION = "spec-harness"
 PACKAGES = (

@@ -9,7 +9,7 @@ import polars as pl
 from harness.analysis.cautions import of_place
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import charts, drafters, objectives, trust
+from reports import charts, drafters, objectives, servers, trust
 from reports.sections import Headline, Section, page
 from reports.synthetic import marked
 from reports.tables import Table, break_even, header, table
@@ -140,6 +140,8 @@ def _trust(analysis: RunAnalysis, words: Wording) -> Section:
     if again:
         code.insert(0, (f"{words.text('trust.rerun')} ({words.text('trust.rerun_same')})", again))
     notes = [words.text("trust.not_recorded")] if again is None else []
+    if (servers_differ := servers.note(analysis.manifest, words)) is not None:
+        notes.insert(0, servers_differ)
     if not trust.errors(analysis, words).rows:
         notes.append(words.text("trust.no_errors"))
     shown = tuple(trust.tables(analysis, words))

@@ -11,10 +11,12 @@ import polars as pl
 
 from harness.analysis.frames import RunAnalysis
 from harness.analysis.steps import FAILED
+from reports import servers
 from reports.tables import Table, table, unique_sorted
 from reports.wording import UNKNOWN, Wording
 
 MAX_CELLS = 400  # rows of the cell table on the page; cells.csv has all of them
+_ELSEWHERE = ("arms", "probed", "flag_differences")  # of the engine's description: each has a table of its own
 LONGEST_VALUE = 300  # letters of one setting or message; a list of task names can be thousands
 _WORKLOAD_KEYS = (
     "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "replay",
@@ -41,9 +43,13 @@ def tables(analysis: RunAnalysis, words: Wording) -> list[Table]:
     workloads = manifest.get("workloads") or ()
     found = [
         _pairs(words.text("table.run"), run, words),
+        servers.flags(manifest, words),
         Table(words.text("table.flags_differ"), headers, (False,) * len(headers), tuple(differing)),
         _pairs(words.text("table.flags_same"), same, words),
-        _pairs(words.text("table.engine"), {key: value for key, value in engine.items() if key != "arms"}, words),
+        _pairs(
+            words.text("table.engine"), {key: value for key, value in engine.items() if key not in _ELSEWHERE}, words
+        ),
+        servers.facts(manifest, words),
         *(
             _pairs(
                 f"{words.text('table.workloads')}: {item.get('name')}",
@@ -65,13 +71,15 @@ def settings(manifest: Mapping[str, Any], words: Wording) -> tuple[list[tuple[st
     declared = {arm["name"]: arm for workload in manifest.get("workloads") or () for arm in workload.get("arms") or ()}
     effective = (manifest.get("engine") or {}).get("arms") or {}
     by_arm = {
-        name: {**dict(_flat(declared.get(name, {}), "")), **dict(_flat(effective.get(name, {}), ""))}
+        name: {**dict(_flat(declared.get(name, {}), "")), **dict(_flat(effective.get(name) or {}, ""))}
         for name in _arm_names(manifest)
     }
     keys = dict.fromkeys(key for values in by_arm.values() for key in values if key != "name")
     rows = [(key, *(_shown(key, values.get(key), words) for values in by_arm.values())) for key in keys]
-    differing = [row for row in rows if len(set(row[1:])) > 1]
-    same = {row[0]: row[1] for row in rows if len(set(row[1:])) == 1 and row[1] != UNKNOWN}
+    differing = [row for row in rows if len(set(row[1:])) > 1 and not row[0].startswith("flags.")]  # those have a table
+    same = {
+        row[0].removeprefix("flags.values."): row[1] for row in rows if len(set(row[1:])) == 1 and row[1] != UNKNOWN
+    }
     return differing, same
 
 

@@ -2,7 +2,7 @@
 
 It prints its arguments, waits ``--load-s``, then answers like a server with (``--speculative-config``) or without a drafter until it is
 stopped. ``--worker FILE`` starts a worker in a session of its own, whose process id goes into the file; ``--deaf`` ignores SIGTERM.
-``--starts FILE`` gets one line each time the program starts.
+``--starts FILE`` gets one line each time the program starts; ``--needs FILE`` lets it fail where that file is not there.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--speculative-config", type=json.loads)
     parser.add_argument("--worker", type=Path)
     parser.add_argument("--starts", type=Path)
+    parser.add_argument("--needs", type=Path)
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--max-model-len", type=int, default=4096)
     parser.add_argument("--api-key", default="")
@@ -41,6 +42,8 @@ def main() -> None:
     if arguments.starts is not None:
         with arguments.starts.open("a", encoding="utf-8") as file:
             file.write(f"{arguments.name}\n")
+    if arguments.needs is not None and not arguments.needs.exists():
+        sys.exit(f"no model at {arguments.needs}")
     if arguments.worker is not None:
         worker = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
         arguments.worker.write_text(str(worker.pid), encoding="utf-8")

@@ -21,7 +21,7 @@ class WorkloadPlan:
 
     ``methods`` maps each arm to its method, in the order of the file. ``max_requests_per_s`` is ``None`` where requests left as they
     were due. ``goodput`` are the arms whose draft lengths rest on costs that the server measures when it starts. ``genres`` maps each
-    task to its genre, empty in runs that did not write it down.
+    task to its genre, empty in runs that did not write it down. ``order`` is ``per_arm`` where arms did not alternate.
     """
 
     name: str
@@ -39,6 +39,7 @@ class WorkloadPlan:
     max_requests_per_s: float | None
     goodput: tuple[str, ...] = ()
     genres: Mapping[str, str] = field(default_factory=dict)
+    order: str = "alternate"
 
     @property
     def baseline(self) -> str | None:
@@ -98,4 +99,5 @@ def _workload(item: Mapping[str, Any]) -> WorkloadPlan:
             arm["name"] for arm in item["arms"] if (arm.get("options") or {}).get("lengths") == GOODPUT_LENGTHS
         ),
         genres=dict(item.get("genres") or {}),
+        order=item.get("order", "alternate"),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 import polars.selectors as cs
 
-from harness.analysis import cautions, guards
+from harness.analysis import cautions, guards, server_flags
 from harness.analysis.acceptance import acceptance, survival
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
@@ -63,7 +63,11 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         plans,
         records.unread,
         deaths(folder),
-        (*of_folder(records.whole), *guards.findings(steps, cells, plans, folder.manifest)),
+        (
+            *of_folder(records.whole),
+            *server_flags.findings(folder.manifest, plans),
+            *guards.findings(steps, cells, plans, folder.manifest),
+        ),
     )
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     figures = summary(

@@ -14,6 +14,7 @@ import polars as pl
 
 from harness.analysis.frames import DIFFERENCES, Severity
 from harness.analysis.plan import GOODPUT_LENGTHS
+from harness.engines.flags import of_drafter
 
 SCHEMA = dict.fromkeys(DIFFERENCES, pl.String)
 Manifest = Mapping[str, Any]
@@ -28,6 +29,7 @@ _HARMLESS = (
     "concurrency",
     "warm_up",
 )  # only what both sides have is compared
+_BY_ARM_OR_START = ("arms", "cache_ram_mib", "probed", "flag_differences")
 _SIZES = ("served_name", "max_sequences", "cache_tokens")  # of a server: follow from the highest load
 _OF_TARGET = (
     "settings.weights",
@@ -194,10 +196,7 @@ def _of_engine(left: Mapping[str, Any], right: Mapping[str, Any], arms: Sequence
         for key, one, other in _unequal(*held):
             yield "invalid", None, f"settings.{key}", one, other
     else:
-        plain = [
-            {key: value for key, value in side.items() if key not in ("arms", "cache_ram_mib")}
-            for side in (left, right)
-        ]
+        plain = [{key: value for key, value in side.items() if key not in _BY_ARM_OR_START} for side in (left, right)]
         for key, one, other in _unequal(*plain):
             if key in ("model.sha256", "model.source_sha256"):
                 continue
@@ -207,7 +206,8 @@ def _of_engine(left: Mapping[str, Any], right: Mapping[str, Any], arms: Sequence
         found = [(side.get("arms") or {}).get(arm) for side, arm in ((left, one_arm), (right, other_arm))]
         label = one_arm if one_arm == other_arm else f"{one_arm}={other_arm}"
         for key, one, other in _unequal(*found):
-            yield "note" if key.split(".")[0] in _OF_DRAFTER else "warning", None, f"arm {label}: {key}", one, other
+            own = key.split(".")[0] in _OF_DRAFTER or of_drafter(key.removeprefix("flags.values."))
+            yield "note" if own else "warning", None, f"arm {label}: {key}", one, other
 
 
 def _same_model(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool | None:

@@ -54,6 +54,9 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "cells_far_apart": ("concurrency", "gap_min"),
     "server_not_drained": ("concurrency", "n_cells"),
     "drift_not_cancelled": ("repeats",),
+    "arms_in_turn": (),
+    "flags_differ": ("n_flags", "flags"),
+    "flags_unknown": (),
     "counters_mismatch": (
         "concurrency",
         "num_draft_tokens",
@@ -179,7 +182,9 @@ def _of_plans(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fi
             yield finding("baseline_missing", "warning", plan.name, None)
         elif done.filter((pl.col("workload") == plan.name) & (pl.col("arm") == plan.baseline)).is_empty():
             yield finding("baseline_unfinished", "warning", plan.name, plan.baseline, plan.baseline)
-        if plan.repeats % 2 and len(plan.methods) > 1:
+        if plan.order == "per_arm" and len(plan.methods) > 1:
+            yield finding("arms_in_turn", "warning", plan.name, None)
+        elif plan.repeats % 2 and len(plan.methods) > 1:
             yield finding("drift_not_cancelled", "warning", plan.name, None, plan.repeats)
         for arm in plan.synthetic:
             yield finding("synthetic_arm", "note", plan.name, arm)

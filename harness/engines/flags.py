@@ -96,8 +96,13 @@ def differences(arms: Sequence[ArmFlags]) -> tuple[FlagDifference, ...]:
         sources = {arm.source for arm in known if name in arm.flags}
         values = {arm.arm: arm.flags.get(name) for arm in known if arm.source in sources}
         if len(set(values.values())) > 1:
-            found.append(FlagDifference(name, values, _DRAFTER.search(name) is not None))
+            found.append(FlagDifference(name, values, of_drafter(name)))
     return tuple(sorted(found, key=lambda difference: (difference.drafter, difference.name)))
+
+
+def of_drafter(name: str) -> bool:
+    """Tell whether a setting is one of the drafter, by its name."""
+    return _DRAFTER.search(name) is not None
 
 
 def of_description(engine: Mapping[str, Any] | None) -> list[ArmFlags]:
