@@ -8,6 +8,7 @@ placed on the chunks that brought them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -52,23 +53,19 @@ class RemoteReader:
         """Return what the stream told; without a usage nothing is known, a stream that was cut short has none of its last tokens."""
         if self._usage is None:
             return StreamFacts()
-        output = self._usage.get("completion_tokens")
-        tokens = {
-            "prompt_tokens": self._usage.get("prompt_tokens"),
-            "cached_tokens": self._cached,
-            "output_tokens": output,
-        }
+        counted = self._usage.get("completion_tokens")
+        output = counted if isinstance(counted, int) else None
+        known = StreamFacts(self._usage.get("prompt_tokens"), self._cached, output)
         told = self._told
         if told is None:
-            plain = not self._drafts and isinstance(output, int) and output > 0
-            return StreamFacts(**tokens, decode_passes=output - 1 if plain else None)
+            return replace(known, decode_passes=output - 1) if output and not self._drafts else known
+        known = replace(known, spec=told.spec, spec_source="request")
         if told.every_pass:
-            return StreamFacts(**tokens, decode_passes=told.spec.num_drafts, spec=told.spec, spec_source="request")
-        placed = None if told.steps is None else place(told.steps, self._progress)
-        if placed is None or self._so_far != output:
-            return StreamFacts(**tokens, decode_passes=_passes(output, told), spec=told.spec, spec_source="request")
-        passes, rounds = placed
-        return StreamFacts(**tokens, decode_passes=passes, spec=told.spec, spec_source="round", rounds=rounds)
+            return replace(known, decode_passes=told.spec.num_drafts)
+        placed = None if told.steps is None or self._so_far != output else place(told.steps, self._progress)
+        if placed is None:
+            return replace(known, decode_passes=_passes(output, told))
+        return replace(known, decode_passes=placed[0], spec_source="round", rounds=placed[1])
 
 
 def _tokens_so_far(chunk: Mapping[str, Any], before: int) -> int:

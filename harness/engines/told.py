@@ -56,7 +56,8 @@ def cached_in(chunk: Mapping[str, Any]) -> int | None:
     tiers = sglext.get("cached_tokens_details") if isinstance(sglext, Mapping) else None
     if isinstance(tiers, Mapping):
         # a release that has no storage tier leaves it out; what is no number is a name
-        return sum(tiers[tier] for tier in ("device", "host", "storage") if isinstance(tiers.get(tier), int))
+        counts = [tiers.get(tier) for tier in ("device", "host", "storage")]
+        return sum(count for count in counts if isinstance(count, int))
     return None
 
 

@@ -96,7 +96,7 @@ RELEASES = [
     Expected(
         "vllm", vllm,
         {"version": "0.32.0", "models": ("smol",), "model": "smol", "max_model_len": 1024, "drafts": True,
-         "per_request_acceptance": "request", "counters": True, "per_position": True, "running_requests": 0},
+         "per_request_acceptance": "round", "counters": True, "per_position": True, "running_requests": 0},
         {"cached_tokens": "--enable-prompt-tokens-details", "cache_reset": "VLLM_SERVER_DEV_MODE"},
     ),
     Expected(
@@ -164,7 +164,7 @@ async def test_a_recorded_answer_of_vllm() -> None:
         result, facts = await complete(server, made.reader(drafts=True), made.extra_bodies()[0])
     assert (facts.prompt_tokens, facts.output_tokens, result.finish_reason) == (53, 40, "length")
     assert facts.spec == SpecCounters(4, 16, 7, (3, 2, 1, 1))
-    assert facts.spec_source == "request"  # it was recorded without the tokens of each chunk, so rounds have no place
+    assert (facts.spec_source, facts.decode_passes) == ("round", 32)  # the token ids of its chunks place the rounds
 
 
 async def test_the_older_names_of_sglang_are_read_too() -> None:
@@ -199,7 +199,7 @@ async def test_counters_around_a_request_are_its_own(
         _, facts = await complete(server, made.reader(drafts=True), {})
         closed = await window.close(facts)
     assert closed.spec == spec
-    assert closed.spec_source == ("request" if kind == "vllm" else "window")
+    assert closed.spec_source == ("round" if kind == "vllm" else "window")
 
 
 async def test_gauges_of_sglang_are_attributed_to_nothing() -> None:
