@@ -104,7 +104,7 @@ def _access(args: argparse.Namespace) -> Any:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise UsageError(f"--header {name.strip()!r} has no value; give it as NAME:VALUE")
+        raise UsageError("--header without a colon; give it as NAME:VALUE")  # what was given may be the value alone
     return name.strip(), value.strip()
 
 

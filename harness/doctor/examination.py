@@ -23,7 +23,7 @@ from harness.errors import EngineError, EngineProtocolError
 from harness.records import SpecCounters
 
 TIMEOUT_S = 120.0
-_TRAFFIC_S = 1.0
+WATCH_S = 1.0
 # facts that are lines of their own, or matter to no figure
 _SAID_ELSEWHERE = frozenset(
     {"models", "model", "chat", "streaming", "usage_in_stream", "drafts", "tokenize", "tokens_per_chunk"}
@@ -36,7 +36,7 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True, slots=True)
 class Patient:
     """The server to be examined. ``model`` and ``kind`` are asked of it where they are ``None``; ``extra_body`` goes with every
-    request; ``timeout_s`` is the longest silence allowed."""
+    request; ``timeout_s`` is the longest silence allowed, ``watch_s`` how long requests of others are watched for."""
 
     base_url: str
     access: Access = OPEN
@@ -44,6 +44,7 @@ class Patient:
     kind: str | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float = TIMEOUT_S
+    watch_s: float = WATCH_S
 
 
 async def examine(patient: Patient, progress: Progress = lambda stage, fraction: None) -> Diagnosis:
@@ -63,7 +64,7 @@ async def examine(patient: Patient, progress: Progress = lambda stage, fraction:
     try:
         dialect = await recognise(calls, way.owners) if patient.kind is None else family(patient.kind)
         progress("watching for other requests", 0.1)
-        found.append(await _traffic(calls, dialect))
+        found.append(await _traffic(calls, dialect, patient.watch_s))
         own, unknown = await _questions(patient, name, calls, dialect, progress)
     except EngineError as error:  # it answered before
         found.append(Observation("streaming", "failed", "bad", {"why": str(error)}))
@@ -187,17 +188,17 @@ def _emptying(probed: Probed) -> Observation:
     return Observation("emptying", "possible" if probed.cache_reset.value else "impossible", "note")
 
 
-async def _traffic(calls: ControlCalls, dialect: Dialect) -> Observation:
-    """Watch the server for a second while nothing of ours is on it."""
+async def _traffic(calls: ControlCalls, dialect: Dialect, watch_s: float) -> Observation:
+    """Watch the server for a while with nothing of ours on it."""
     path, before = await _state(calls, dialect)
     if path is None or before.busy is None:
         return Observation("traffic", "unknown", "note")
-    await asyncio.sleep(_TRAFFIC_S)
+    await asyncio.sleep(watch_s)
     _, after = await _state(calls, dialect, path)
     requests = max(foreign_requests(before, after, 0) or 0, after.busy or 0)
     if requests:
         return Observation("traffic", "some", "bad", {"requests": requests})
-    return Observation("traffic", "none", "good", {"seconds": _TRAFFIC_S})
+    return Observation("traffic", "none", "good", {"seconds": watch_s})
 
 
 async def _state(calls: ControlCalls, dialect: Dialect, known: str | None = None) -> tuple[str | None, ServerState]:
