@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.engines.remote_options import SERVED
 from harness.errors import WorkloadError
 from harness.workload import REMOTE_KINDS, Arm, LoadedWorkload
 from harness.workload_launch import CONFIG, Launch
@@ -34,7 +35,7 @@ def check_launches(loaded: LoadedWorkload) -> None:
             continue
         address = (arm.base_url or spec.base_url or "").rstrip("/")
         for place, text in _faults(arm, launch):
-            raise WorkloadError(f"{loaded.where('arms', index, *place)}: arm {arm.name!r}: {text}")
+            raise WorkloadError(f"{_where(loaded, index, place)}: arm {arm.name!r}: {text}")
         if not launch.takes_port and launch.side_by_side:
             twin = fixed.setdefault(address, arm.name)
             if twin != arm.name:
@@ -42,6 +43,12 @@ def check_launches(loaded: LoadedWorkload) -> None:
                     f"{loaded.where('arms', index, 'base_url')}: arms {twin!r} and {arm.name!r} are side by side at {address}; give "
                     "each an address, or leave side_by_side out"
                 )
+
+
+def _where(loaded: LoadedWorkload, index: int, place: tuple[str | int, ...]) -> str:
+    """Return the line of a key: the arm's own, else that of what all arms share, else the arm's."""
+    own, shared = ("arms", index, *place), ("engine", *place)
+    return loaded.where(*(shared if own not in loaded.lines and shared in loaded.lines else own))
 
 
 def _refuse_foreign_keys(loaded: LoadedWorkload) -> None:
@@ -69,8 +76,8 @@ def _faults(arm: Arm, launch: Launch) -> Iterator[Fault]:
             ("launch", "speculative_config"),
             "a baseline (method none) has no speculative_config; remove it, or name a method",
         )
-    elif arm.method != "none" and asks and launch.speculative_config is None:
-        yield ("launch", "command"), f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
+    elif arm.method not in ("none", SERVED) and asks and launch.speculative_config is None:
+        yield ("method",), f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
     elif launch.speculative_config is not None and not asks:
         yield ("launch", "speculative_config"), f"the command has no {CONFIG}, so it would have no effect; add it there"
     yield from _unset(launch)

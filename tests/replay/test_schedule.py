@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from harness.records import CellKey
-from harness.replay.schedule import Instance, cell_order, plan_cell, salt
+from harness.replay.schedule import Instance, block_order, cell_order, plan_cell, salt
 from harness.tasks import Message, Prefix, Step, Task
+from harness.workload import Workload
 
 PREFIX = Prefix("p", "system", ())
 STEP = Step("plan", "en", (Message("user", "go"),), Message("assistant", "done"), 0.0, 32)
@@ -90,3 +92,26 @@ def test_salt_is_the_same_in_every_arm_and_differs_between_cells() -> None:
         salt("run2", CellKey("w", "A", 4, 1), instance),
     }
     assert len(others | arms) == 7
+
+
+def workload(name: str, concurrency: list[int], repeats: int = 2, arms: Sequence[str] = ("A", "B")) -> Workload:
+    """Return a workload whose arms have servers of their own."""
+    given = {"name": name, "tasks": "t.jsonl", "arms": [{"name": arm, "method": arm.lower()} for arm in arms]}
+    return Workload.model_validate({**given, "concurrency": concurrency, "repeats": repeats})
+
+
+def test_where_arms_are_restarts_they_alternate_in_blocks() -> None:
+    """Two repeats are A B B A with three starts; a block runs the low load of every workload before the next load."""
+    order = block_order([workload("v", [1, 4]), workload("w", [2])], per_arm=False)
+    assert [(key.arm, key.repeat) for key in order[::3]] == [("A", 1), ("B", 1), ("B", 2), ("A", 2)]
+    assert [(key.workload, key.concurrency) for key in order[:3]] == [("v", 1), ("w", 2), ("v", 4)]
+    assert len(set(order)) == len(order) == 12
+
+
+def test_per_arm_each_arm_runs_once() -> None:
+    """One start an arm: all its loads and repeats, then the next arm; workloads may lack an arm or have fewer repeats."""
+    order = block_order([workload("v", [1, 4]), workload("w", [1], repeats=1, arms=["B"])], per_arm=True)
+    assert order == (
+        CellKey("v", "A", 1, 1), CellKey("v", "A", 1, 2), CellKey("v", "A", 4, 1), CellKey("v", "A", 4, 2),
+        CellKey("v", "B", 1, 1), CellKey("v", "B", 1, 2), CellKey("w", "B", 1, 1), CellKey("v", "B", 4, 1), CellKey("v", "B", 4, 2),
+    )  # fmt: skip
