@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from harness.engines.base import Engine
 from harness.engines.window import foreign_requests
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
-from harness.manifest import DIFFERENCES, describe_workload, merged_engine
+from harness.manifest import DIFFERENCES, PROBED, describe_workload, merged_engine
 from harness.records import ENGINE_DIED, CellKey, CellRecord, Round, StepRecord
 from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
@@ -194,6 +194,10 @@ def _note_engine(folder: RunFolder, now: dict[str, Any], progress: Progress) -> 
             progress.note(
                 f"WARNING: the servers of the arms differ in more than the drafter: {item['flag']} ({values})"
             )
+    known = {} if then is None else then.get(PROBED) or {}
+    for arm, told in (engine.get(PROBED) or {}).items():
+        if told is not None and known.get(arm) is None and told["acceptance_source"] is not None:
+            progress.note(f"acceptance of {arm}: {told['acceptance_source']}")
     folder.manifest["engine"] = engine
     folder.write_manifest()
 

@@ -23,7 +23,7 @@ from harness.engines.dialects import dialect
 from harness.engines.flags import ArmFlags, combined, from_server
 from harness.engines.launched import LaunchedServer, make_room
 from harness.engines.probe import Probed, probe, token_ids
-from harness.engines.remote_checks import check_server, check_together
+from harness.engines.remote_checks import acceptance_source, check_server, check_together
 from harness.engines.remote_options import SERVED, extra_body
 from harness.engines.remote_reader import RemoteReader
 from harness.engines.window import ExclusiveWindow
@@ -231,11 +231,14 @@ class RemoteEngine:
             "version": None if first is None else first.version.value,
             "model": None if first is None else {"name": first.model.value, "max_model_len": first.max_model_len.value},
             "arms": {name: self._describe_arm(server) for name, server in self._servers.items()},
-            "probed": {
-                name: None if server.probed is None else server.calls.access.redacted(server.probed.to_json())
-                for name, server in self._servers.items()
-            },
+            "probed": {name: self._describe_probed(server) for name, server in self._servers.items()},
         }
+
+    def _describe_probed(self, server: _Server) -> dict[str, Any] | None:
+        if server.probed is None:
+            return None
+        told: dict[str, Any] = server.calls.access.redacted(server.probed.to_json())
+        return {**told, "acceptance_source": acceptance_source(server.probed)}
 
     def _describe_arm(self, server: _Server) -> dict[str, Any] | None:
         probed, arm = server.probed, server.arm
@@ -251,7 +254,6 @@ class RemoteEngine:
             "options": arm.options,
             "options_effective": probed.speculative_config.known,  # otherwise they are what the file claims
             "drafter": None if config is None else dict(config),
-            "drafts": probed.drafts.value,
             "drafter_carries_state": (self._spec.kind, arm.method.lower()) in _CARRIES_STATE,
             "base_url": server.calls.base_url if server.launched is None else None,
             "flags": flags.to_json() if isinstance(flags, ArmFlags) else None,

@@ -71,6 +71,20 @@ def _check_drafter(where: str, arm: Arm, probed: Probed) -> None:
             )
 
 
+def acceptance_source(probed: Probed) -> str | None:
+    """Return in words where a run will read the acceptance of a server's requests, ``None`` for a server that does not draft."""
+    if probed.drafts.value is False:
+        return None
+    told = {"round": "told with each answer, round by round", "request": "told with each answer"}
+    if probed.per_request_acceptance.value is not None:
+        return told[probed.per_request_acceptance.value]
+    remedy = probed.per_request_acceptance.remedy or probed.counters.remedy
+    better = "" if remedy is None else f"; to have it told with each answer: {remedy}"
+    if probed.counters.value is True:
+        return f"by the server's counters, of single requests at concurrency 1 alone{better}"
+    return f"unknown: {probed.per_request_acceptance.how}, {probed.counters.how}{better}"
+
+
 def check_together(reached: Mapping[str, Probed], *, named: bool) -> None:
     """Check that the servers of a run's arms serve one model; ``named``: the workload names it.
 

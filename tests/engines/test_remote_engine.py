@@ -51,8 +51,10 @@ async def test_two_servers_are_described_as_they_are() -> None:
         told = await made.describe()
         assert (told["engine"], told["attached"], told["version"]) == ("vllm", True, "0.32.0")
         assert told["model"] == {"name": "smol", "max_model_len": 4096}
-        assert [told["arms"][name]["drafts"] for name in ("baseline", "eagle3")] == [False, True]
+        assert [told["probed"][name]["drafts"]["value"] for name in ("baseline", "eagle3")] == [False, True]
         assert told["probed"]["eagle3"]["per_request_acceptance"]["value"] == "round"
+        sources = [told["probed"][name]["acceptance_source"] for name in ("baseline", "eagle3")]
+        assert sources == [None, "told with each answer, round by round"]
         assert made.endpoint("eagle3").model == "smol"
         assert made.window("baseline") is None
         assert not made.carries_state("eagle3")
@@ -88,6 +90,10 @@ async def test_one_arm_whose_answers_do_not_tell_gives_all_a_window() -> None:
     async with engine(("baseline", "none", FakeVllm()), ("ngram", "ngram", FakeVllm(draft=(3, 2)))) as made:
         assert made.window("baseline") is not None
         assert made.window("ngram") is not None
+        source = (await made.describe())["probed"]["ngram"]["acceptance_source"]
+    assert source.startswith(
+        "by the server's counters, of single requests at concurrency 1 alone; to have it told with each answer"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ async def test_a_server_that_is_not_what_its_arm_says_is_refused(arm: Made, spec
 async def test_a_server_as_it_is_may_do_what_it_likes() -> None:
     """Method served checks no drafter; what was seen decides how its answers are read."""
     async with engine(("server", "served", FakeVllm(**DETAILED))) as made:
-        assert (await made.describe())["arms"]["server"]["drafts"] is True
+        assert (await made.describe())["probed"]["server"]["drafts"]["value"] is True
 
 
 async def test_options_are_claims_that_the_server_can_refute() -> None:
