@@ -19,9 +19,10 @@ from harness.workload_launch import Launch
 Source = Literal["command", "server", "both"]
 GIVEN = "true"  # a flag without a value
 _FLAG = re.compile(r"^-{1,2}[A-Za-z]")  # -1 is a value
-# vLLM, SGLang, TensorRT-LLM and LMDeploy say speculative-…, vLLM spec-… too; llama.cpp spec-…, draft-…, …-draft and short forms
+# vLLM, SGLang, TensorRT-LLM and LMDeploy say speculative-…, vLLM spec-… too; llama.cpp spec-…, draft-…, …-draft and short forms.
+# vLLM (0.32) refuses per-request-spec-decode-metrics on a server without a drafter, so a fair pair of arms differs in it.
 _DRAFTER = re.compile(
-    r"^(?:speculative|spec-|spec$|drafts?(?:$|-)|num-speculative)|-draft$|^(?:md|ngld|td|tbd|cd|devd|ctkd|ctvd|hfd|hfrd|sc)$"
+    r"^(?:speculative|spec-|spec$|drafts?(?:$|-)|num-speculative|per-request-spec-decode)|-draft$|^(?:md|ngld|td|tbd|cd|devd|ctkd|ctvd|hfd|hfrd|sc)$"
 )
 _PER_START = frozenset({"port", "host", "nccl-port", "random-seed", "dist-init-addr", "uds", "log-file"})
 

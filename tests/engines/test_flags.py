@@ -45,7 +45,7 @@ def test_only_the_drafter_differs() -> None:
     [
         ("--speculative-config", True), ("--speculative-algorithm", True), ("--spec-type", True), ("--spec-draft-n-max", True),
         ("-md", True), ("--model-draft", True), ("--threads-draft", True), ("--draft-max", True), ("--speculative-config.method", True),
-        ("--per-request-spec-decode-metrics", False), ("--max-num-seqs", False), ("--dtype", False), ("--special", False),
+        ("--per-request-spec-decode-metrics", True), ("--max-num-seqs", False), ("--dtype", False), ("--special", False),
         ("--draftsman", False), ("-c", False),
     ],
 )  # fmt: skip
