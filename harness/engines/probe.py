@@ -246,7 +246,7 @@ async def _models(calls: ControlCalls) -> tuple[Fact[tuple[str, ...]], int | Non
     if response.status_code != httpx.codes.OK:
         refusal = calls.access.refusal(response.status_code)
         return Fact(None, f"GET /v1/models answered {response.status_code}" + (f"; {refusal}" if refusal else "")), None
-    value = _json(response)
+    value = calls.access.redacted(_json(response))
     data = value.get("data") if isinstance(value, Mapping) else None
     listed = [item for item in data if isinstance(item, Mapping)] if isinstance(data, list) else []
     names = tuple(item["id"] for item in listed if isinstance(item.get("id"), str))
@@ -264,7 +264,7 @@ async def _announced(calls: ControlCalls, dialect: Dialect, page: str | None) ->
             response = await calls.send("GET", path)
             if response.status_code != httpx.codes.OK:
                 continue
-            told = dialect.announced(path, _json(response))
+            told = dialect.announced(path, calls.access.redacted(_json(response)))
             found = Announced(
                 version=found.version or told.version,
                 speculative_config=told.speculative_config
@@ -286,12 +286,13 @@ async def _page(calls: ControlCalls, dialect: Dialect) -> tuple[str | None, str 
             tried.append(f"GET {path} answered {response.status_code}")
             continue
         try:
-            dialect.counters(response.text)
-            dialect.state(response.text)
+            text = calls.access.redact(response.text)
+            dialect.counters(text)
+            dialect.state(text)
         except EngineProtocolError as error:
             tried.append(f"GET {path}: {error}")
             continue
-        return path, response.text, f"GET {path}"
+        return path, text, f"GET {path}"
     return None, None, "; ".join(tried) or "there is no path to ask"
 
 
