@@ -24,11 +24,8 @@ RISING = 10  # counts in a row, none below the one before: by chance once in mil
 RISEN = 3.0  # times the first: counts of steps of one kind are near each other and may rise a little
 EXTRA_ROUNDS = 2  # the last round may be cut, and an engine that schedules ahead may run one more
 ARM = ("workload", "arm")
-GO_ON = frozenset(
-    {"ignore_eos", "min_tokens", "min_new_tokens"}
-)  # options of a request or a server, as flags without dashes
-
-HARMLESS = (None, False, 0, 1, "0", "1", "false")  # an answer has a token anyway
+IGNORE = "ignore_eos"
+LEAST = frozenset({"min_tokens", "min_new_tokens"})  # options of a request or a server, as flags without dashes
 
 
 def findings(
@@ -179,13 +176,16 @@ def _against_baseline(
 def _goes_on(value: Any) -> bool:
     """Tell whether settings, however nested, ask for text beyond the end: ``ignore_eos: true``, ``--ignore-eos``, ``min_tokens: 64``."""
     if isinstance(value, Mapping):
-        return any((_flag(key) in GO_ON and item not in HARMLESS) or _goes_on(item) for key, item in value.items())
+        return any(_asks(_flag(key), item) or _goes_on(item) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return any(
-            (isinstance(item, str) and _flag(item.partition("=")[0]) == "ignore_eos") or _goes_on(item)
-            for item in value
-        )
+        return any((isinstance(item, str) and _flag(item) == IGNORE) or _goes_on(item) for item in value)
     return False
+
+
+def _asks(name: str, value: Any) -> bool:
+    if name == IGNORE:
+        return str(value).lower() in ("true", "1")
+    return name in LEAST and str(value).isdecimal() and int(value) > 1  # an answer has a token anyway
 
 
 def _flag(key: Any) -> str:

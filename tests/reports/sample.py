@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from harness.analysis import frames
+from harness.analysis import cautions, frames
 from harness.analysis.frames import Finding, RunAnalysis, Verdict
 
 WORKLOADS = ("office-ko", "coding-en")
@@ -43,7 +43,7 @@ def empty() -> RunAnalysis:
 def small() -> RunAnalysis:
     """Return two workloads and three arms: one crossed, one above, one below and one that cannot be told from 1."""
     cells = _cells()
-    return RunAnalysis(
+    run = RunAnalysis(
         manifest=manifest(),
         steps=frame(frames.STEPS, _steps()),
         tasks=frame(frames.TASKS),
@@ -70,6 +70,8 @@ def small() -> RunAnalysis:
         ),
         verdicts=tuple(_verdicts()),
     )
+    told = ("summary", "acceptance", "survival", "drafters")
+    return replace(run, **{name: cautions.add(getattr(run, name), run.findings) for name in told})
 
 
 def with_failures() -> RunAnalysis:

@@ -222,13 +222,24 @@ def parts(run: RunAnalysis) -> dict[str, Section]:
     return {section.id: section for section in sections(run, wording("en"))}
 
 
-def test_acceptance_on_odd_text_is_marked_in_its_row() -> None:
-    """Korean outputs of one arm on one workload are in another language; the rest is not marked."""
-    shown = parts(sample.small())["acceptance"].tables[0]
-    assert shown.headers[-1] == "Caution"
+def test_acceptance_has_its_cautions_in_its_row() -> None:
+    """Korean outputs of one arm on one workload are in another language and cut; the rest is not marked, in no table of acceptance."""
+    found = parts(sample.small())
+    shown = found["acceptance"].tables[0]
+    assert shown.headers[-1] == "Cautions"
     marked = {row[:3] for row in shown.rows if row[-1]}
     assert marked == {("office-ko", "ngram-map-k", "Korean")}
-    assert {row[-1] for row in shown.rows} == {"", "⚠ another language"}
+    for content in (*found["acceptance"].tables, *found["survival"].tables, *found["drafters"].tables):
+        assert content.headers[-1] == "Cautions"
+        assert {row[-1] for row in content.rows if "office-ko" in row and "ngram-map-k" in row} == {
+            "⚠ another language, cut at the token limit"
+        }
+        assert {row[-1] for row in content.rows if "ngram-mod" in row} == {""}
+    verdicts = found["verdicts"].tables[0]
+    assert verdicts.headers[-2] == "Cautions"
+    assert {row[:2]: row[-2] for row in verdicts.rows}[
+        "all", "ngram-map-k"
+    ] == "⚠ another language, cut at the token limit"
 
 
 def test_the_printed_acceptance_length_can_be_checked_against_its_columns() -> None:

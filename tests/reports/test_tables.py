@@ -165,3 +165,25 @@ def test_an_open_break_even_is_shown_open_and_its_side_as_an_estimate() -> None:
     assert shown.rows[5][2:4] == ("13 […–…]", "estimate crosses 1 (not confirmed)")
     none = break_even(replace(run, break_even=wide.with_columns(interval=pl.lit("none"))), names, wording("en"), "")
     assert none.rows[0][2] == "9 [–]"
+
+
+def test_the_console_marks_figures_of_acceptance_and_says_why() -> None:
+    """The arm whose outputs are in another language has a sign behind its figures and a line below the table; the other arm has none."""
+    text = console(sample.small(), "en", 200)
+    assert "2.31 ⚠" in text
+    assert "Acceptance of office-ko · ngram-map-k: ⚠ another language, cut at the token limit" in text
+    assert "ngram-mod: ⚠" not in text
+    korean = console(sample.small(), "ko", 200)
+    assert "office-ko · ngram-map-k의 수락 수치: ⚠ 다른 언어, 토큰 한도에서 잘림" in korean
+
+
+def test_csv_files_have_cautions_by_code(tmp_path: Path) -> None:
+    """A program reads codes; a row that nothing speaks against has an empty field."""
+    write_csv(sample.small(), tmp_path)
+    for name in ("summary", "acceptance", "survival", "drafters", "verdicts"):
+        frame = pl.read_csv(tmp_path / f"{name}.csv")
+        own = frame.filter((pl.col("workload") == "office-ko") & (pl.col("arm") == "ngram-map-k"))
+        assert set(own["cautions"]) == {"output_language_mismatch cut_by_max_tokens"}, name
+        assert (
+            frame.filter(pl.col("arm") == "ngram-mod")["cautions"].null_count() == (frame["arm"] == "ngram-mod").sum()
+        )

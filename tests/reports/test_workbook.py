@@ -118,3 +118,16 @@ def test_tasks_behind_a_speed_up_are_headed_as_distinct(book: openpyxl.Workbook)
     """Runs of tasks and tasks are two counts."""
     assert "서로 다른 작업" in [cell.value for cell in book["속도 향상"][2]]
     assert "작업 실행 수" in [cell.value for cell in book["셀"][2]]
+
+
+def test_cautions_are_words_in_the_language_of_the_report(book: openpyxl.Workbook) -> None:
+    """Beside the figures of acceptance stands what speaks against them, not a code."""
+    for name in ("요약", "수락", "생존율", "드래프터"):
+        sheet = book[name]
+        assert sheet.cell(2, sheet.max_column).value == "주의 사항"
+        said = {
+            row[-1].value
+            for row in sheet.iter_rows(min_row=3)
+            if row[1].value == "ngram-map-k" and row[0].value == "office-ko"
+        }
+        assert "⚠ 다른 언어, 토큰 한도에서 잘림" in said, name
