@@ -37,7 +37,8 @@ class Probed:
     ``running_requests`` is how many requests the server had when it was asked, ours not among them. ``tokens_per_chunk`` tells whether
     each chunk says how many tokens have come. ``speculative_config`` is empty for a server that says it drafts nothing.
     ``extra_body`` are the fields beyond OpenAI's that the server took and that are sent with every request, ``settings`` are those
-    that the server tells of itself, ``metrics_path`` is where its metrics page was found.
+    that the server tells of itself, ``metrics_path`` is where its metrics page was found, and
+    ``chat_status`` the HTTP status of a chat completion.
     """
 
     version: Fact[str]
@@ -60,6 +61,7 @@ class Probed:
     extra_body: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     metrics_path: str | None = None
+    chat_status: int | None = None
 
     def facts(self) -> dict[str, Fact[Any]]:
         """Return every fact by name, in the order above."""

@@ -87,6 +87,7 @@ async def probe(
         extra_body=first.extra_body,
         settings=announced.settings,
         metrics_path=path,
+        chat_status=first.status,
     )
 
 

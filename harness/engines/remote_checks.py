@@ -9,13 +9,16 @@ from harness.engines.remote_options import SERVED, same_method
 from harness.errors import EngineRefused, EngineUnreachable
 from harness.workload import Arm
 
+_TRY_AGAIN = (408, 425, 429)  # HTTP statuses that say nothing against the request itself
+
 
 def check_server(where: str, arm: Arm, probed: Probed, *, context_tokens: int) -> None:
     """Check one server; ``where`` is how errors call it.
 
     Raises:
-        EngineUnreachable: if it answers no chat completion.
-        EngineRefused: if its model is not known, it does not stream, is too small, or drafts otherwise than the arm says.
+        EngineUnreachable: if it answers no chat completion for reasons of its own.
+        EngineRefused: if it refuses the request or the key, its model is not known, it does not stream, is too small, or drafts
+            otherwise than the arm says.
     """
     _check_answers(where, probed)
     length = probed.max_model_len.value
@@ -30,6 +33,8 @@ def check_server(where: str, arm: Arm, probed: Probed, *, context_tokens: int) -
 def _check_answers(where: str, probed: Probed) -> None:
     models = probed.models.value
     name = probed.model.value
+    if probed.chat_status in (401, 403):  # whatever else it does not tell follows from that
+        raise EngineRefused(f"{where} lets nobody in: {probed.chat.how}")
     if models is not None and len(models) > 1 and probed.model.how != "given":
         raise EngineRefused(f"{where} serves {', '.join(models)}; say which with engine.model or --model")
     if name is None:
@@ -37,7 +42,9 @@ def _check_answers(where: str, probed: Probed) -> None:
     if probed.chat.value is None:
         if models is not None and name not in models:
             raise EngineRefused(f"{where} does not know the model {name!r}; it serves {', '.join(models)}")
-        raise EngineUnreachable(f"{where} answers no chat completion: {probed.chat.how}")
+        refused = 400 <= (probed.chat_status or 0) < 500 and probed.chat_status not in _TRY_AGAIN
+        kind = EngineRefused if refused else EngineUnreachable
+        raise kind(f"{where} answers no chat completion: {probed.chat.how}")
     if probed.streaming.value is False:
         raise EngineRefused(
             f"{where} does not stream its answers, so nothing but their whole time could be measured; let it stream, or measure "

@@ -108,6 +108,7 @@ async def test_one_arm_whose_answers_do_not_tell_gives_all_a_window() -> None:
         ),
         (("a", "none", FakeVllm()), {"model": "smoll"}, "does not know the model 'smoll'; it serves smol"),
         (("a", "none", FakeVllm(models=("x", "y"))), {}, "serves x, y; say which with engine.model or --model"),
+        (("a", "none", FakeVllm(key="right")), {}, "answered 401: '{\"error\": \"Unauthorized\"}'; no key was sent; put it into"),
         (("a", "none", FakeVllm(max_model_len=512)), {}, "has 512 tokens of context for a request, but engine.context_tokens is 4096"),
         (
             ("a", "none", lambda _: json_reply({"data": [{"id": "m"}], "choices": [{"message": {"content": "x"}}]})),
@@ -115,7 +116,7 @@ async def test_one_arm_whose_answers_do_not_tell_gives_all_a_window() -> None:
             "does not stream its answers",
         ),
     ],
-    ids=["baseline drafts", "drafter does not", "other drafter", "unknown model", "several models", "too small", "no stream"],
+    ids=["baseline drafts", "drafter does not", "other drafter", "unknown model", "several models", "no key", "too small", "no stream"],
 )  # fmt: skip
 async def test_a_server_that_is_not_what_its_arm_says_is_refused(arm: Made, spec: dict[str, Any], wanted: str) -> None:
     """The message says what the server showed and what to do; nothing is measured."""
