@@ -68,10 +68,14 @@ class TrtLlm:
         return Announced(version=version if isinstance(version, str) else None)
 
     def announced_on_page(self, text: str) -> Announced:
-        """Read the configurations that the page has as labels."""
-        speculative = labels_of(text, "trtllm_speculative_config_info")
+        """Read the configurations that the page has as labels (1.3); one without the drafter's is that of a server without one."""
         told = {key: value for name in _CONFIGS for key, value in labels_of(text, f"trtllm_{name}_config_info").items()}
-        return Announced(speculative_config=speculative or None, settings=told)
+        drafter = labels_of(text, "trtllm_speculative_config_info")
+        drafter.pop("spec_enabled", None)
+        named = {
+            key.removeprefix("spec_"): int(value) if value.isdecimal() else value for key, value in drafter.items()
+        }
+        return Announced(speculative_config=named if named or told else None, settings=told)
 
     def tokenize_body(self, model: str, text: str) -> Mapping[str, Any]:
         """Return an empty body: there is no such path."""

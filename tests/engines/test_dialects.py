@@ -70,3 +70,14 @@ def test_trtllm_counters_of_iterations_are_not_read() -> None:
     """They skip iterations, so a request's growth would be too small."""
     page = "trtllm_spec_decode_num_draft_tokens_total 8.0\ntrtllm_spec_decode_num_accepted_tokens_total 3.0\n"
     assert dialect("trtllm").counters(page) is None
+
+
+def test_trtllm_tells_its_drafter_on_the_metrics_page() -> None:
+    """The labels are its settings; a page with a configuration but none of a drafter is that of a server without one."""
+    model = 'trtllm_model_config_info{model_name="m",dtype="bfloat16"} 1.0\n'
+    drafter = 'trtllm_speculative_config_info{model_name="m",spec_enabled="true",spec_method="Eagle3",spec_num_tokens="3"} 1.0\n'
+    made = dialect("trtllm")
+    told = made.announced_on_page(model + drafter)
+    assert told == Announced(speculative_config={"method": "Eagle3", "num_tokens": 3}, settings={"dtype": "bfloat16"})
+    assert made.announced_on_page(model).speculative_config == {}
+    assert made.announced_on_page("").speculative_config is None

@@ -110,7 +110,7 @@ RELEASES = [
     Expected(
         "trtllm", trtllm,
         {"version": "1.3.0", "drafts": True, "counters": True, "per_position": True, "cached_tokens": True,
-         "speculative_config": {"spec_enabled": "true", "spec_method": "Eagle3", "spec_num_tokens": "3"}},
+         "speculative_config": {"method": "Eagle3", "num_tokens": 3}},
     ),
     Expected("trtllm", old_trtllm, {"version": "1.2.1", "cached_tokens": True}, {"counters": "return_perf_metrics"}),
     Expected(
