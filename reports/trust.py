@@ -19,7 +19,7 @@ MAX_CELLS = 400  # rows of the cell table on the page; cells.csv has all of them
 _ELSEWHERE = ("arms", "probed", "flag_differences")  # of the engine's description: each has a table of its own
 LONGEST_VALUE = 300  # letters of one setting or message; a list of task names can be thousands
 _WORKLOAD_KEYS = (
-    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "replay",
+    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "order", "replay",
     "sampling", "warm_up",
 )  # fmt: skip
 
@@ -76,7 +76,9 @@ def settings(manifest: Mapping[str, Any], words: Wording) -> tuple[list[tuple[st
     }
     keys = dict.fromkeys(key for values in by_arm.values() for key in values if key != "name")
     rows = [(key, *(_shown(key, values.get(key), words) for values in by_arm.values())) for key in keys]
-    differing = [row for row in rows if len(set(row[1:])) > 1 and not row[0].startswith("flags.")]  # those have a table
+    differing = [
+        row for row in rows if len(set(row[1:])) > 1 and not row[0].startswith(("flags.values.", "flags.source"))
+    ]  # those have a table
     same = {
         row[0].removeprefix("flags.values."): row[1] for row in rows if len(set(row[1:])) == 1 and row[1] != UNKNOWN
     }

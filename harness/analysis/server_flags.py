@@ -37,7 +37,7 @@ def told(manifest: Mapping[str, Any]) -> list[ArmFlags]:
     """Return the settings of each arm's server; empty for engines whose arms are no servers with settings of their own."""
     engine = manifest.get("engine") or {}
     arms = engine.get("arms") or {}
-    if not any(isinstance(arm, Mapping) and "flags" in arm for arm in arms.values()):
+    if not any("values" in ((arm or {}).get("flags") or {}) for arm in arms.values()):
         return []
     return of_description(engine)
 
