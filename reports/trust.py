@@ -19,8 +19,8 @@ MAX_CELLS = 400  # rows of the cell table on the page; cells.csv has all of them
 _ELSEWHERE = ("arms", "probed", "flag_differences")  # of the engine's description: each has a table of its own
 LONGEST_VALUE = 300  # letters of one setting or message; a list of task names can be thousands
 _WORKLOAD_KEYS = (
-    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "order", "replay",
-    "sampling", "warm_up",
+    "path", "sha256", "tasks_sha256", "n_tasks", "n_steps", "tasks_per_cell", "languages", "kinds", "concurrency", "repeats", "order",
+    "replay", "sampling", "warm_up",
 )  # fmt: skip
 
 
