@@ -19,7 +19,7 @@ def findings(manifest: Mapping[str, Any], plans: Sequence[WorkloadPlan]) -> Iter
     Runs on engines that are set up here, and of versions that wrote no settings down, say nothing of them.
     """
     arms = told(manifest)
-    baseline = next((arm for plan in plans if (arm := plan.baseline) is not None), None)
+    baseline = next((plan.baseline for plan in plans if plan.baseline is not None), None)
     first = next((arm for arm in arms if arm.arm == baseline), arms[0] if arms else None)
     for arm in arms:
         if arm.source is None:

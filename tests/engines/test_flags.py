@@ -82,7 +82,7 @@ def test_what_the_server_sets_by_itself_counts() -> None:
     found = {item.name: item for item in differences(arms)}
     assert not found["max-running-requests"].drafter
     assert found["max-running-requests"].values == {"base": "256", "drafted": "48"}
-    assert found["speculative-algorithm"].values == {"base": None, "drafted": '"EAGLE3"'.strip('"')}
+    assert found["speculative-algorithm"].values == {"base": None, "drafted": "EAGLE3"}
 
 
 def test_unknown_is_no_difference() -> None:

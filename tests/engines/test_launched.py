@@ -170,8 +170,7 @@ async def test_a_server_with_an_address_of_its_own_must_find_it_free(tmp_path: P
 
 async def test_servers_that_do_not_fit_side_by_side_make_room(tmp_path: Path) -> None:
     """Only servers that both say so stay up together; the others are stopped."""
-    both = {"side_by_side": True}
-    servers = {"a": server(tmp_path, "a", **both), "b": server(tmp_path, "b", **both), "c": server(tmp_path, "c")}
+    servers = {arm: server(tmp_path, arm, side_by_side=arm != "c") for arm in "abc"}
     for arm in ("a", "b"):
         assert await make_room(servers, arm) == []
         await servers[arm].start()
