@@ -59,26 +59,20 @@ def fetch_model(experiment: Experiment, progress: Callable[[str, float], None]) 
 def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, float], None]) -> Engine:
     """Return the engine of an experiment, not started yet; its servers log into ``folder``."""
     own = folder / "engine"
-    if experiment.engine.kind == "builtin":
-        return builtin.BuiltinEngine(
-            experiment.engine, experiment.arms, concurrency=experiment.slots, folder=own, progress=progress
-        )
-    if experiment.engine.kind in REMOTE_KINDS:
-        return remote.RemoteEngine(
-            experiment.engine,
-            experiment.arms,
-            concurrency=experiment.slots,
-            folder=own,
-            access=open_access(experiment.engine.access, folder=experiment.workloads[0].path.parent),
-            progress=progress,
-        )
+    spec, arms, slots = experiment.engine, experiment.arms, experiment.slots
+    access = open_access(spec.access, folder=experiment.workloads[0].path.parent)
+    if spec.kind == "builtin":
+        return builtin.BuiltinEngine(spec, arms, concurrency=slots, folder=own, access=access, progress=progress)
+    if spec.kind in REMOTE_KINDS:
+        return remote.RemoteEngine(spec, arms, concurrency=slots, folder=own, access=access, progress=progress)
     policies = {loaded.workload.replay.prompt_cache for loaded in experiment.workloads}
     return llamacpp.LlamaCppEngine(
-        experiment.engine,
-        experiment.arms,
-        concurrency=experiment.slots,
+        spec,
+        arms,
+        concurrency=slots,
         folder=own,
         prompt_cache="reset" if "reset" in policies else "salt",
+        access=access,
         progress=progress,
     )
 

@@ -6,7 +6,7 @@ import base64
 import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks one
 
 from harness.errors import UsageError
 

@@ -49,8 +49,8 @@ class EngineSpec(_Strict):
     remote kind it is the name that requests carry, and empty the only one that the server tells.
     ``base_url`` attaches to what runs already instead of starting it: llamacpp has a server for each arm, so each arm needs its
     own address (an arm's ``base_url`` overrides this one); builtin has one for all. ``context_tokens`` is the room of one request:
-    prompt plus output. ``options`` are further settings that only this kind of engine has. ``access`` is how its servers are reached
-    and ``launch`` what the arms' own ``launch`` have in common; both are for remote kinds.
+    prompt plus output. ``options`` are further settings that only this kind of engine has. ``access`` is how servers that
+    run already are reached, ``launch`` what the arms' own ``launch`` have in common, for remote kinds.
     """
 
     kind: EngineKind = "llamacpp"

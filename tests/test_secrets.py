@@ -21,7 +21,7 @@ from harness.prepare import experiment_of, make_engine
 from harness.store import RunFolder
 from harness.tasks import write_tasks
 from tests.authority import Authority
-from tests.fake_server import FakeServer, Reply, Request, delta, event, json_reply
+from tests.fake_server import FakeLlama, FakeServer, Reply, Request, delta, event, json_reply
 from tests.fake_vllm import FakeVllm
 from tests.test_experiment import Silent, task
 
@@ -43,7 +43,7 @@ class Gossip:
         said = f"{request.headers.get('authorization')} of {request.headers.get('x-tenant-token')}"
         if request.path == "/version":
             return json_reply({"version": f"0.32.0+{said}"})
-        if request.path != "/v1/chat/completions" or self.vllm.key not in said:
+        if request.path != "/v1/chat/completions" or str(self.vllm.key) not in said:
             return self.vllm(request)
         self.chats += 1
         if self.chats <= 4 or self.chats % 3:  # the first ones are those that find out what the server can tell
@@ -53,14 +53,14 @@ class Gossip:
         return refused if self.chats % 2 else broken
 
 
-def written(folder: Path, servers: dict[str, FakeServer], **access: Any) -> Path:
+def written(folder: Path, servers: dict[str, FakeServer], kind: str = "vllm", **access: Any) -> Path:
     """Write a workload whose arms attach to the servers with this access."""
     write_tasks(folder / "tasks.jsonl", [task(number) for number in range(4)])
-    methods = {"baseline": "none", "drafted": "ngram"}
+    methods = {"baseline": "none", "drafted": "ngram" if kind == "vllm" else "ngram-map-k"}
     content = {
         "name": "w",
         "tasks": "tasks.jsonl",
-        "engine": {"kind": "vllm", "access": access, "request_timeout_s": 5},
+        "engine": {"kind": kind, "access": access, "request_timeout_s": 5},
         "arms": [{"name": arm, "method": methods[arm], "base_url": server.base_url} for arm, server in servers.items()],
         "concurrency": [1, 2],
         "repeats": 1,
@@ -118,6 +118,37 @@ async def test_no_file_of_a_run_holds_a_key(tmp_path: Path, monkeypatch: pytest.
         for secret in (KEY, TENANT):
             assert secret[:9].encode() not in content, name
     assert folder.manifest["workloads"][0]["engine"]["access"]["api_key_env"] == "ENGINE_KEY"
+
+
+async def test_attached_llama_server_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A llama-server that was started with a key and a certificate is measured like an open one; every request carries the key."""
+    monkeypatch.setenv("ENGINE_KEY", KEY)
+    authority = Authority.create(tmp_path)
+    async with (
+        FakeServer(FakeLlama(), tls=authority.server()) as first,
+        FakeServer(FakeLlama(draft=(4, 2)), tls=authority.server()) as second,
+    ):
+        servers = {"baseline": first, "drafted": second}
+        path = written(tmp_path, servers, "llamacpp", api_key_env="ENGINE_KEY", ca_file="ca.pem")
+        plan = experiment_of([path], Overrides())
+        out = tmp_path / "run"
+        folder = RunFolder.create(out, build(plan.workloads, [], "en", out))
+        stopped = await experiment.run(plan, make_engine(plan, out, lambda what, fraction: None), folder, Silent())
+        keys = {request.headers.get("authorization") for server in servers.values() for request in server.requests}
+    folder.close()
+    assert (stopped, keys) == (None, {f"Bearer {KEY}"})
+    assert {record.error_kind for record in folder.steps() if record.phase == "counted"} == {None}
+    assert all(KEY.encode() not in content for _, content in contents(out))
+
+
+def test_servers_that_are_started_here_need_no_access(tmp_path: Path) -> None:
+    """Access without an address is refused by file and line: the engine starts its own servers then."""
+    server = FakeServer([])  # not started: no address
+    with pytest.raises(WorkloadError, match="starts its own servers, which need no access") as caught:
+        experiment_of(
+            [written(tmp_path, {"drafted": server, "baseline": server}, "llamacpp", verify=False)], Overrides()
+        )
+    assert str(caught.value).startswith(f"{tmp_path / 'w.yaml'}:1: ")
 
 
 async def test_refused_key_ends_a_run_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

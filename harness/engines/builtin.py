@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from harness.access import OPEN, Access
 from harness.engines.base import Endpoint, ServerState
 from harness.engines.builtin_control import BuiltinControl
 from harness.engines.builtin_options import check_arms, differences, engine_config, served
@@ -54,6 +55,7 @@ class BuiltinEngine:
     """All arms of a run on one builtin server; implements :class:`harness.engines.base.Engine`.
 
     ``concurrency`` is the most requests the server must work on at once. Its configuration and log go below ``folder``.
+    ``access`` is how an attached server is reached.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class BuiltinEngine:
         *,
         concurrency: int,
         folder: Path,
+        access: Access = OPEN,
         progress: Progress | None = None,
     ) -> None:
         self._spec = spec
@@ -70,7 +73,7 @@ class BuiltinEngine:
         self._concurrency = concurrency
         self._folder = folder
         self._progress = progress
-        self._control = BuiltinControl((spec.base_url or "").rstrip("/"))
+        self._control = BuiltinControl((spec.base_url or "").rstrip("/"), access)
         self._process: ChildProcess | None = None
         self._model: ModelFolder | None = None
         self._served_name = spec.model
@@ -127,7 +130,10 @@ class BuiltinEngine:
         drafter = None if self._arms[arm].method == "none" else arm
         # rounds for the baseline too: arms must differ in the drafter alone, in the work of server and client as well
         return Endpoint(
-            self._control.calls.base_url, self._served_name, extra_body={"drafter": drafter, "return_rounds": True}
+            self._control.calls.base_url,
+            self._served_name,
+            extra_body={"drafter": drafter, "return_rounds": True},
+            access=self._control.calls.access,
         )
 
     def reader(self, arm: str) -> BuiltinReader:

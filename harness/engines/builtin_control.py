@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.access import OPEN, Access
 from harness.engines.control import ControlCalls
 from harness.engines.counters import total
 from harness.errors import EngineProtocolError
@@ -14,8 +15,8 @@ _BUSY = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 class BuiltinControl:
     """The control calls of one builtin server."""
 
-    def __init__(self, base_url: str) -> None:
-        self.calls = ControlCalls("the builtin server", base_url)
+    def __init__(self, base_url: str, access: Access = OPEN) -> None:
+        self.calls = ControlCalls("the builtin server", base_url, access)
 
     async def info(self) -> dict[str, Any]:
         """Return ``/server_info``."""

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.access import AccessError, open_access
 from harness.engines.remote_options import SERVED
 from harness.errors import WorkloadError
 from harness.workload import REMOTE_KINDS, Arm, LoadedWorkload
@@ -54,15 +55,31 @@ def _where(loaded: LoadedWorkload, index: int, place: tuple[str | int, ...]) -> 
 def _refuse_foreign_keys(loaded: LoadedWorkload) -> None:
     kind = loaded.workload.engine.kind
     known = ", ".join(REMOTE_KINDS)
-    for key in ("access", "launch"):
-        if getattr(loaded.workload.engine, key) is not None:
-            raise WorkloadError(f"{loaded.where('engine', key)}: the engine {kind} has no {key}; {known} have")
+    if loaded.workload.engine.launch is not None:
+        raise WorkloadError(f"{loaded.where('engine', 'launch')}: the engine {kind} has no launch; {known} have")
+    _check_access(loaded)
     for index, arm in enumerate(loaded.workload.arms):
         if arm.launch is not None:
             raise WorkloadError(
                 f"{loaded.where('arms', index, 'launch')}: arm {arm.name!r}: the engine {kind} has no launch, it starts its servers "
                 f"itself; {known} have: choose one under engine.kind, or remove the key"
             )
+
+
+def _check_access(loaded: LoadedWorkload) -> None:
+    """Check that access belongs to a server which runs already, and that its variables and files are there."""
+    engine = loaded.workload.engine
+    if engine.access is None:
+        return
+    if engine.base_url is None and not any(arm.base_url for arm in loaded.workload.arms):
+        raise WorkloadError(
+            f"{loaded.where('engine', 'access')}: the engine {engine.kind} starts its own servers, which need no access; give base_url "
+            "to measure one that runs, or remove the key"
+        )
+    try:
+        open_access(engine.access, folder=loaded.path.parent)
+    except AccessError as error:
+        raise WorkloadError(f"{loaded.where('engine', 'access', error.key)}: {error}") from error
 
 
 def _faults(arm: Arm, launch: Launch) -> Iterator[Fault]:

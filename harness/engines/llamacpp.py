@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.access import OPEN, Access
 from harness.engines.base import Endpoint, ServerState
 from harness.engines.counters import spec_counters, total
 from harness.engines.llamacpp_control import DRAFTS_SOMEHOW, LlamaCppControl
@@ -59,6 +60,7 @@ class LlamaCppEngine:
 
     ``concurrency`` is the most requests a server must work on at once (its number of slots). Logs and slot files go below
     ``folder``. ``prompt_cache="reset"`` starts servers whose caches can be emptied, at the price of no cache outside the slots.
+    ``access`` is how attached servers are reached.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class LlamaCppEngine:
         concurrency: int,
         folder: Path,
         prompt_cache: Literal["salt", "reset", "shared"] = "salt",
+        access: Access = OPEN,
         progress: Progress | None = None,
     ) -> None:
         self._spec = spec
@@ -78,7 +81,7 @@ class LlamaCppEngine:
         self._progress = progress
         self._attached = spec.base_url is not None or any(arm.base_url for arm in arms)
         self._servers = {
-            arm.name: _Server(arm, LlamaCppControl(arm.name, (arm.base_url or spec.base_url or "").rstrip("/")))
+            arm.name: _Server(arm, LlamaCppControl(arm.name, (arm.base_url or spec.base_url or "").rstrip("/"), access))
             for arm in arms
         }
         self._model: ModelFile | None = None
@@ -138,7 +141,10 @@ class LlamaCppEngine:
         # timings for the baseline too: arms must differ in the drafter alone, in the work of server and client as well
         extra: dict[str, Any] = {"cache_prompt": True, "samplers": ["temperature", "top_p"], "timings_per_token": True}
         return Endpoint(
-            server.control.calls.base_url, str(server.props.get("model_alias") or self._spec.model), extra_body=extra
+            server.control.calls.base_url,
+            str(server.props.get("model_alias") or self._spec.model),
+            extra_body=extra,
+            access=server.control.calls.access,
         )
 
     def reader(self, arm: str) -> LlamaCppReader:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from harness.access import OPEN, Access
 from harness.engines.control import ControlCalls
 
 DRAFTS_SOMEHOW = {False: "none", True: "unnamed"}  # what /slots tells of a server too old to name its drafter
@@ -14,8 +15,8 @@ DRAFTS_SOMEHOW = {False: "none", True: "unnamed"}  # what /slots tells of a serv
 class LlamaCppControl:
     """The control calls of the server of one arm."""
 
-    def __init__(self, arm: str, base_url: str) -> None:
-        self.calls = ControlCalls(f"the server of arm {arm!r}", base_url)
+    def __init__(self, arm: str, base_url: str, access: Access = OPEN) -> None:
+        self.calls = ControlCalls(f"the server of arm {arm!r}", base_url, access)
 
     async def props(self) -> dict[str, Any]:
         """Return ``/props``."""
