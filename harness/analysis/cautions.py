@@ -11,7 +11,8 @@ from harness.analysis.frames import Finding
 BEARING = (
     "counters_mismatch", "counts_cumulative", "counts_impossible", "counters_went_back", "foreign_traffic", "baseline_drafted",
     "random_output", "repetitive_output", "prompt_echo", "output_language_mismatch", "end_ignored", "chat_template_missing",
-    "prompts_truncated", "prompts_differ", "cache_contaminated", "tool_calls_one_sided", "cut_by_max_tokens", "rounds_unknown",
+    "prompts_truncated", "prompts_differ", "cache_contaminated", "tool_calls_one_sided", "never_ended", "cut_by_max_tokens",
+    "rounds_unknown",
 )  # fmt: skip
 """Codes of findings that make a figure of acceptance mean less, the most serious first."""
 FIGURES = ("acceptance_length", "acceptance_rate", "tokens_per_pass", "survival")

@@ -103,7 +103,7 @@ def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[F
     known = good.with_columns(before=before, follows=follows).filter(pl.col("follows") & pl.col("before").is_not_null())
     known = known.filter(tokens.is_not_null()).with_columns(cut=tokens <= pl.col("before"))
     for part in known.sort(LOAD).partition_by(ARM, maintain_order=True):
-        share = part["cut"].mean()
+        share = part["cut"].sum() / part.height
         if share:
             example = _step(part.filter("cut"))
             yield finding("prompts_truncated", _severity(share), *_place(part), share, part.height, example)
@@ -137,7 +137,7 @@ def _of_ends(good: pl.DataFrame, plans: Sequence[WorkloadPlan], manifest: Mappin
         elif past_share > ODD_TEXT_SHARE:
             yield finding("end_ignored", _severity(past_share), workload, arm, "text", past_share, past.len())
         elif part.height >= ALL_CUT and cut.all():
-            yield finding("end_ignored", "warning", workload, arm, "limit", 1.0, part.height)
+            yield finding("never_ended", "note", workload, arm, part.height)
         if both_share > ODD_TEXT_SHARE:
             yield finding("chat_template_missing", _severity(both_share), workload, arm, both_share, both.len())
 

@@ -78,6 +78,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "echo_not_checked": ("reason",),
     "output_language_mismatch": ("language", "share", "n_steps"),
     "end_ignored": ("sign", "share", "n_steps"),
+    "never_ended": ("n_steps",),
     "chat_template_missing": ("share", "n_steps"),
     "prompts_truncated": ("share", "n_steps", "example"),
     "prompts_differ": ("share", "n_steps", "example", "prompt_tokens", "baseline_prompt_tokens"),

@@ -70,14 +70,17 @@ def test_text_behind_the_end_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n_cut", "expected"), [(20, True), (19, False)])
 def test_answers_that_never_end_by_themselves(tmp_path: Path, n_cut: int, expected: bool) -> None:
-    """Twenty answers of twenty cut at the limit: the end is ignored or unknown; nineteen of twenty is a model that writes too much."""
+    """Twenty answers of twenty cut at the limit are told, without a claim of why; nineteen of twenty are a model that writes much."""
     records = both([100] * 20)
-    cut = [{"finish_reason": "length" if i < n_cut else "stop"} for i in range(20)]
-    arm = [step(cell_key(), f"t{i}", due=100 * i, end=100 * i + 100, spec=SPEC, **cut[i]) for i in range(20)]
-    finding = found(tmp_path, [*records[:20], *arm]).get("end_ignored")
+    ends = ["length" if i < n_cut else "stop" for i in range(20)]
+    arm = [
+        step(cell_key(), f"t{i}", due=100 * i, end=100 * i + 100, spec=SPEC, finish_reason=end)
+        for i, end in enumerate(ends)
+    ]
+    finding = found(tmp_path, [*records[:20], *arm]).get("never_ended")
     assert (finding is not None) is expected
     if finding is not None:
-        assert finding.values["sign"] == "limit"
+        assert (finding.severity, finding.values) == ("note", {"n_steps": 20})
 
 
 def test_a_model_without_its_chat_template(tmp_path: Path) -> None:

@@ -70,8 +70,13 @@ def small() -> RunAnalysis:
         ),
         verdicts=tuple(_verdicts()),
     )
-    told = ("summary", "acceptance", "survival", "drafters")
-    return replace(run, **{name: cautions.add(getattr(run, name), run.findings) for name in told})
+    return replace(
+        run,
+        summary=cautions.add(run.summary, run.findings),
+        acceptance=cautions.add(run.acceptance, run.findings),
+        survival=cautions.add(run.survival, run.findings),
+        drafters=cautions.add(run.drafters, run.findings),
+    )
 
 
 def with_failures() -> RunAnalysis:
