@@ -102,7 +102,7 @@ def test_fast_path_agrees(parts: list[bytes], choose: st.DataObject) -> None:
     assert [fast.feed(block) for block in blocks] == [slow.feed_by_line(block) for block in blocks]
 
 
-SAMPLES = sorted((Path(__file__).parents[1] / "fixtures").glob("*.sse"))
+SAMPLES = sorted((Path(__file__).parent / "fixtures").glob("*.sse"))
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.stem)

@@ -42,7 +42,7 @@ async def refusal(*arms: Made, **spec: Any) -> str:
     return str(caught.value)
 
 
-DETAILED = {"draft": (3, 2), "per_request": "detailed"}
+DETAILED: dict[str, Any] = {"draft": (3, 2), "per_request": "detailed"}
 
 
 async def test_two_servers_are_described_as_they_are() -> None:

@@ -67,18 +67,20 @@ def test_sglang_is_read_under_all_its_names_and_in_all_its_places(names: tuple[s
     """Two verify calls that accepted 3 and 1 of three drafted tokens; every pass of SGLang is one."""
     accepted, drafted, histogram = names
     told = {"spec_verify_ct": 2, accepted: 4, drafted: 6, histogram: [0, 1, 0, 1], "spec_accept_length": 3.0}
-    chunk: dict[str, Any] = {
+    places: dict[str, dict[str, Any]] = {
         "sglext": {"choices": [], "sglext": {"spec_tokens_details": told}},
         "choice": {"choices": [{"index": 0, "meta_info": told}]},
         "root": {"choices": [], "meta_info": told},
-    }[where]
-    assert told_in(chunk) == Told(SpecCounters(2, 6, 4, (2, 1, 1)), None, every_pass=True)
+    }
+    assert told_in(places[where]) == Told(SpecCounters(2, 6, 4, (2, 1, 1)), None, every_pass=True)
 
 
 def test_chunks_of_plain_servers_tell_nothing() -> None:
     """Nulls, absent fields and metrics of another kind are no acceptance."""
-    for chunk in ({}, {"metrics": None}, {"metrics": {"speculative_decoding": None}}, {"choices": [], "sglext": None}):
-        assert told_in(chunk) is None
+    chunks: list[dict[str, Any]] = [
+        {}, {"metrics": None}, {"metrics": {"speculative_decoding": None}}, {"choices": [], "sglext": None},
+    ]  # fmt: skip
+    assert [told_in(chunk) for chunk in chunks] == [None] * 4
 
 
 def test_cached_tokens_stand_in_the_usage_or_in_sglangs_tiers() -> None:
