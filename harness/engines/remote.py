@@ -23,8 +23,8 @@ from harness.engines.dialects import dialect
 from harness.engines.flags import ArmFlags, combined, from_server
 from harness.engines.launched import LaunchedServer, make_room
 from harness.engines.probe import Probed, probe, token_ids
-from harness.engines.remote_checks import acceptance_source, check_server, check_together
-from harness.engines.remote_options import SERVED, extra_body
+from harness.engines.remote_checks import acceptance_source, check_places, check_server, check_together
+from harness.engines.remote_options import extra_body
 from harness.engines.remote_reader import RemoteReader
 from harness.engines.window import ExclusiveWindow
 from harness.errors import EngineUnreachable
@@ -244,20 +244,25 @@ class RemoteEngine:
         probed, arm = server.probed, server.arm
         if probed is None:
             return None
-        told = from_server(arm.name, probed.settings)
-        flags = told if server.launched is None else combined(server.launched.flags, told)
         config = probed.speculative_config.value
         if config is None and server.launched is not None:
             config = server.launched.launch.speculative_config
-        return {
-            "method": arm.method,
-            "options": arm.options,
-            "options_effective": probed.speculative_config.known,  # otherwise they are what the file claims
-            "drafter": None if config is None else dict(config),
-            "drafter_carries_state": (self._spec.kind, arm.method.lower()) in _CARRIES_STATE,
-            "base_url": server.calls.base_url if server.launched is None else None,
-            "flags": flags.to_json() if isinstance(flags, ArmFlags) else None,
-        }
+        told: dict[str, Any] = server.calls.access.redacted(
+            {
+                "method": arm.method,
+                "options": arm.options,
+                "options_effective": probed.speculative_config.known,  # otherwise they are what the file claims
+                "drafter": None if config is None else dict(config),
+                "drafter_carries_state": (self._spec.kind, arm.method.lower()) in _CARRIES_STATE,
+                "base_url": server.calls.base_url if server.launched is None else None,
+                "flags": self._flags(server).to_json(),
+            }
+        )
+        return told
+
+    def _flags(self, server: _Server) -> ArmFlags:
+        told = from_server(server.arm.name, {} if server.probed is None else server.probed.settings)
+        return told if server.launched is None else combined(server.launched.flags, told)
 
     async def _reach(self, server: _Server) -> None:
         """Bring one server up or find it, ask it everything, and check that it is what its arm says."""
@@ -272,6 +277,7 @@ class RemoteEngine:
         server.probed = await probe(server.calls, self._dialect, self._model(server.arm), always)
         where = f"{server.calls.who} at {server.calls.base_url}"
         check_server(where, server.arm, server.probed, context_tokens=self._spec.context_tokens)
+        check_places(where, self._flags(server).flags, self._concurrency)
         reached = {name: item.probed for name, item in self._servers.items() if item.probed is not None}
         check_together(reached, named=bool(self._model(server.arm)))
 
@@ -304,7 +310,7 @@ class RemoteEngine:
 
     def _drafts(self, server: _Server) -> bool:
         shown = None if server.probed is None else server.probed.drafts.value
-        return server.arm.method not in ("none", SERVED) if shown is None else shown
+        return server.arm.method != "none" if shown is None else shown
 
     async def _page(self, arm: str) -> str | None:
         server = self._servers[arm]

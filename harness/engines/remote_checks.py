@@ -9,6 +9,7 @@ from harness.engines.remote_options import SERVED, same_method
 from harness.errors import EngineRefused, EngineUnreachable
 from harness.workload import Arm
 
+_PLACES = ("max-num-seqs", "max-running-requests", "max-batch-size")  # vLLM; SGLang; TensorRT-LLM, LMDeploy
 _TRY_AGAIN = (408, 425, 429)  # HTTP statuses that say nothing against the request itself
 
 
@@ -75,6 +76,21 @@ def _check_drafter(where: str, arm: Arm, probed: Probed) -> None:
         if config and key in config and config[key] != claimed:
             raise EngineRefused(
                 f"arm {arm.name!r} says {key} is {claimed!r}, but {where} has {config[key]!r}; correct one of them"
+            )
+
+
+def check_places(where: str, flags: Mapping[str, str], concurrency: int) -> None:
+    """Check that a server whose settings are known works on as many requests at once as the run has in progress.
+
+    Raises:
+        EngineRefused: if it does not: requests would queue in the server.
+    """
+    for name in _PLACES:
+        given = flags.get(name, "")
+        if given.isdecimal() and int(given) < concurrency:
+            raise EngineRefused(
+                f"{where} works on {given} requests at once ({name}), but the highest concurrency is {concurrency}; requests would "
+                f"queue in the server: start it with --{name} {concurrency} or more, or lower --concurrency"
             )
 
 

@@ -111,12 +111,20 @@ async def test_one_arm_whose_answers_do_not_tell_gives_all_a_window() -> None:
         (("a", "none", FakeVllm(key="right")), {}, "answered 401: '{\"error\": \"Unauthorized\"}'; no key was sent; put it into"),
         (("a", "none", FakeVllm(max_model_len=512)), {}, "has 512 tokens of context for a request, but engine.context_tokens is 4096"),
         (
+            ("a", "none", FakeVllm(config={"scheduler_config": {"max_num_seqs": 2}})),
+            {},
+            "works on 2 requests at once (max-num-seqs), but the highest concurrency is 4",
+        ),
+        (
             ("a", "none", lambda _: json_reply({"data": [{"id": "m"}], "choices": [{"message": {"content": "x"}}]})),
             {},
             "does not stream its answers",
         ),
     ],
-    ids=["baseline drafts", "drafter does not", "other drafter", "unknown model", "several models", "no key", "too small", "no stream"],
+    ids=[
+        "baseline drafts", "drafter does not", "other drafter", "unknown model", "several models", "no key", "too small",
+        "too few places", "no stream",
+    ],
 )  # fmt: skip
 async def test_a_server_that_is_not_what_its_arm_says_is_refused(arm: Made, spec: dict[str, Any], wanted: str) -> None:
     """The message says what the server showed and what to do; nothing is measured."""
@@ -125,6 +133,8 @@ async def test_a_server_that_is_not_what_its_arm_says_is_refused(arm: Made, spec
 
 async def test_a_server_as_it_is_may_do_what_it_likes() -> None:
     """Method served checks no drafter; what was seen decides how its answers are read."""
+    async with engine(("server", "served", FakeVllm(metrics=False)), start_timeout_s=1) as made:
+        assert (await made.describe())["probed"]["server"]["acceptance_source"].startswith("unknown: no answer told")
     async with engine(("server", "served", FakeVllm(**DETAILED))) as made:
         assert (await made.describe())["probed"]["server"]["drafts"]["value"] is True
 
