@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from harness.engines import flags
 from harness.engines.base import Engine
 from harness.engines.window import foreign_requests
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
@@ -60,6 +61,12 @@ class Experiment:
     def slots(self) -> int:
         """How many requests a server must take at once."""
         return max(max(loaded.workload.concurrency) for loaded in self.workloads)
+
+    @property
+    def flag_differences(self) -> list[dict[str, Any]]:
+        """In what the command lines of the arms' servers differ, as a manifest has it; known before any of them is started."""
+        launches = [launch for arm in self.arms if (launch := self.engine.launch_for(arm)) is not None]
+        return [item.to_json() for item in flags.differences([flags.from_command(launch) for launch in launches])]
 
     @property
     def one_server_at_a_time(self) -> bool:
@@ -152,8 +159,9 @@ async def run(
     try:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(engine.stop)
+            _warn_of(experiment.flag_differences, [], progress)
             await engine.start()
-            _note_engine(folder, await engine.describe(), progress)
+            _note_engine(folder, await engine.describe(), progress, experiment.flag_differences)
             client = StreamClient(
                 clock=MonotonicClock(),
                 request_timeout_s=experiment.engine.request_timeout_s,
@@ -177,7 +185,7 @@ async def run(
     return stopped
 
 
-def _note_engine(folder: RunFolder, now: dict[str, Any], progress: Progress) -> None:
+def _note_engine(folder: RunFolder, now: dict[str, Any], progress: Progress, told: Sequence[Mapping[str, Any]]) -> None:
     then = folder.manifest["engine"]
     engine, changed = merged_engine(then, now)
     if changed:
@@ -185,21 +193,27 @@ def _note_engine(folder: RunFolder, now: dict[str, Any], progress: Progress) -> 
             f"{folder.path} was begun with another engine ({', '.join(changed)} changed); halves of two engines are no run: "
             "restore the engine or start a new run"
         )
-    told = [] if then is None else then.get(DIFFERENCES, [])
-    for item in engine[DIFFERENCES]:
-        if not item["drafter"] and item not in told:
+    _warn_of(engine[DIFFERENCES], [*told, *((then or {}).get(DIFFERENCES) or ())], progress)
+    known = {} if then is None else then.get(PROBED) or {}
+    for arm, probed in (engine.get(PROBED) or {}).items():
+        if probed is not None and known.get(arm) is None and probed["acceptance_source"] is not None:
+            progress.note(f"acceptance of {arm}: {probed['acceptance_source']}")
+    folder.manifest["engine"] = engine
+    folder.write_manifest()
+
+
+def _warn_of(found: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    """Say in what servers differ besides the drafter, as soon as it is known and each once."""
+    known = [(item["flag"], arm, value) for item in told for arm, value in item["values"].items()]
+    for item in found:
+        new = [arm for arm, value in item["values"].items() if (item["flag"], arm, value) not in known]
+        if not item["drafter"] and new:
             values = ", ".join(
                 f"{arm}: {'not given' if text is None else text}" for arm, text in item["values"].items()
             )
             progress.note(
                 f"WARNING: the servers of the arms differ in more than the drafter: {item['flag']} ({values})"
             )
-    known = {} if then is None else then.get(PROBED) or {}
-    for arm, told in (engine.get(PROBED) or {}).items():
-        if told is not None and known.get(arm) is None and told["acceptance_source"] is not None:
-            progress.note(f"acceptance of {arm}: {told['acceptance_source']}")
-    folder.manifest["engine"] = engine
-    folder.write_manifest()
 
 
 @dataclass(slots=True)
@@ -223,7 +237,7 @@ class _Cells:
         """
         await self.engine.bring_up(key.arm)
         if self._is_new(key.arm):
-            _note_engine(self.folder, await self.engine.describe(), self.progress)
+            _note_engine(self.folder, await self.engine.describe(), self.progress, self.experiment.flag_differences)
         for _ in range(MAX_ATTEMPTS):
             if not self.engine.alive(key.arm):
                 self.progress.note(f"the server of arm {key.arm} ended; starting it again")

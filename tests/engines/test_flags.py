@@ -74,7 +74,7 @@ def test_json_in_another_spelling_is_the_same() -> None:
 def test_what_the_server_sets_by_itself_counts() -> None:
     """Two equal command lines, but one server says that it works on 48 requests at most."""
     command = flags("base", "serve"), flags("drafted", "serve")
-    told = [
+    told: list[dict[str, Any]] = [
         {"max_running_requests": 256, "speculative_algorithm": None},
         {"max_running_requests": 48, "speculative_algorithm": "EAGLE3"},
     ]
