@@ -54,6 +54,9 @@ COMPARED = (
     *_sides("survival", ("Survival", "생존율"), "share", "higher", (
         "Share of rounds with at least this many drafted tokens accepted, over the steps that both sides have",
         "초안이 이 위치까지 모두 수락된 라운드의 비율, 양쪽에 있는 단계만")),
+    *_sides("cautions", ("Cautions", "주의 사항"), None, None, (
+        "Findings of this side's run that bear on the acceptance figures of the row, by code; empty: none was found",
+        "이쪽 실행에서 이 행의 수락 수치에 영향을 주는 타당성 검사 결과의 코드, 없으면 비어 있음")),
     column("first_difference_character_min", ("First difference, character", "첫 차이(글자)"), None, None, (
         "Earliest position (from 1) at which an output differs from that of before, in characters.",
         "이전 출력과 처음 달라지는 위치(1부터, 글자 단위) 중 가장 이른 것.",

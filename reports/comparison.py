@@ -35,7 +35,8 @@ PAGE = "comparison.html"
 FILES = frozenset({PAGE, *(f"{name}.csv" for name in CSV_FRAMES)})
 """The names of all files that a comparison writes."""
 _ACCEPTANCE = ("n_tasks", "n_steps", "window", "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
-               "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change")  # fmt: skip
+               "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change",
+               "cautions_before", "cautions_after")  # fmt: skip
 _TIMES = ("workload", *ARMS, "concurrency", "n_tasks", "window", "task_time_mean_before", "task_time_mean_after", "task_time_ratio",
           "speed_up_before", "speed_up_after", "speed_up_ratio")  # fmt: skip
 
@@ -192,20 +193,24 @@ def _survival(comparison: Comparison, words: Wording) -> Table:
     frame = comparison.survival.filter(pl.col("workload").is_null())
     positions = sorted(frame["position"].unique().to_list())
     found: dict[tuple[str, str, str | None, str], dict[int, float | None]] = {}
+    cautions: dict[tuple[str, str, str | None, str], str] = {}
     for row in frame.iter_rows(named=True):
         for side in ("before", "after"):
             place = (row["arm_before"], row["arm_after"], row["language"], side)
             found.setdefault(place, {})[row["position"]] = row[f"survival_{side}"]
+            cautions[place] = words.cautions(row[f"cautions_{side}"])
     rows = tuple(
         (
             before, after, words.figure("language", language), words.text(f"comparison.{side}"),
             *(UNKNOWN if values.get(position) is None else percent(values[position] or 0.0) for position in positions),
+            cautions[before, after, language, side],
         )
         for (before, after, language, side), values in found.items()
     )  # fmt: skip
     headers = (*(words.header(name) for name in (*ARMS, "language")), words.text("comparison.table.side"))
-    numeric = (*[False] * 4, *[True] * len(positions))
-    return Table(words.text("comparison.table.survival"), (*headers, *map(str, positions)), numeric, rows)
+    numeric = (*[False] * 4, *[True] * len(positions), False)
+    headers = (*headers, *map(str, positions), words.header("cautions"))
+    return Table(words.text("comparison.table.survival"), headers, numeric, rows)
 
 
 def _glossary(words: Wording) -> Table:

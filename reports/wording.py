@@ -73,7 +73,7 @@ class Wording:
             return self.text("all") if value is None else self.label(name, str(value))
         if isinstance(value, bool):
             return self.text("yes" if value else "no")
-        if name == "cautions":
+        if name.startswith("cautions"):
             return self.cautions(value)
         if name in _CODED and value is not None:
             return self.label(name, str(value))

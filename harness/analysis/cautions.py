@@ -35,6 +35,18 @@ def of_place(findings: Iterable[Finding], workload: str | None, arm: str, langua
     return " ".join(code for code in BEARING if code in found) or None
 
 
+def add_sides(frame: pl.DataFrame, before: Iterable[Finding], after: Iterable[Finding]) -> pl.DataFrame:
+    """Return a frame of a comparison with ``cautions_before`` and ``cautions_after``, each from the findings of its side and arm."""
+    sides = (("before", tuple(before)), ("after", tuple(after)))
+    codes = {
+        f"{NAME}_{side}": [
+            of_place(found, row["workload"], row[f"arm_{side}"], row["language"]) for row in frame.iter_rows(named=True)
+        ]
+        for side, found in sides
+    }
+    return frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in codes.items())
+
+
 def add(frame: pl.DataFrame, findings: Iterable[Finding]) -> pl.DataFrame:
     """Return the frame with ``cautions`` as its last column; ``workload`` and ``language`` tell apart where the frame has them."""
     bearing = [item for item in findings if item.code in BEARING]

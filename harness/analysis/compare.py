@@ -9,8 +9,9 @@ from typing import Any
 
 import polars as pl
 
+from harness.analysis import cautions, soundness, wholeness
 from harness.analysis import compared_figures as figures
-from harness.analysis import soundness, wholeness
+from harness.analysis.doubts import doubts_of
 from harness.analysis.loading import Records, read_records
 from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
@@ -113,6 +114,8 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
     live = {plan.name for records in sides for plan in records.plans if plan.history == "live"}
     same = everything.filter(pl.col("ok") & pl.col("ok_after") & pl.col("workload").is_in(list(exact)))
     same = same.filter(~pl.col("workload").is_in(list(live)) | (pl.col("step_index") == 0))
+    own = doubts_of(before, sides[0])
+    found = own, own if after is None else doubts_of(after, sides[1])
     drafting = _drafting(sides, pairs)
     left_out = ((), ()) if arms is not None else _left_out(sides, pairs)
     busy = int(everything["concurrency"].max() or 0) > 1  # type: ignore[arg-type]
@@ -126,8 +129,8 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
         adrift=adrift,
         differences=soundness.frame([*folders, *prompts, *rows]),
         times=figures.times(tasks),
-        acceptance=figures.acceptance(good),
-        survival=figures.survival(good),
+        acceptance=cautions.add_sides(figures.acceptance(good), *found),
+        survival=cautions.add_sides(figures.survival(good), *found),
         outputs=figures.outputs(same, [records.texts for records in sides], [records.tokens for records in sides]),
         steps=figures.steps(left.steps, right.steps),
     )

@@ -90,8 +90,8 @@ def _relative(group: Group | None) -> tuple[float | None, ...]:
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.COMPARED_ACCEPTANCE``: pooled, and by concurrency, language, group of languages, kind and genre; per workload
-    and over all. ``window`` is whole where any of the steps lies outside the steady windows.
+    """Return ``frames.COMPARED_ACCEPTANCE`` (cautions aside): pooled, by concurrency, language, group of languages, kind and genre, per
+    workload and over all. ``window`` is whole where any of the steps lies outside the steady windows.
 
     Each side's figure is a ratio of sums over the steps whose counts both sides know; the interval of the change draws tasks, and each
     draw takes the same tasks on both sides.
@@ -126,7 +126,7 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
                 n_steps, window = counts[group.key]
                 changes = *_change(group), *_change(per_pass.get(group.key))
                 rows.append((*key, window, len(group.sums), n_steps, *changes))
-    return _frame(rows, COMPARED_ACCEPTANCE).sort(COMPARED_ACCEPTANCE[:8], nulls_last=False)
+    return _frame(rows, COMPARED_ACCEPTANCE[:-2]).sort(COMPARED_ACCEPTANCE[:8], nulls_last=False)
 
 
 def _change(group: Group | None) -> tuple[float | None, ...]:
@@ -143,7 +143,7 @@ def _change(group: Group | None) -> tuple[float | None, ...]:
 
 
 def survival(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return ``frames.COMPARED_SURVIVAL``: the share of rounds that accept so many tokens, on both sides, over the same steps."""
+    """Return ``frames.COMPARED_SURVIVAL`` (cautions aside): the share of rounds that accept so many tokens, over the same steps."""
     names = ("num_drafts", "num_accepted_tokens_per_pos")
     told = _all_known(steps.filter(pl.col("drafter") & pl.col("drafter_after")), *names)
     longest = max((int(told[name].list.len().max() or 0) for name in (names[1], f"{names[1]}_after")), default=0)  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
                     for side in ("", "_after")
                 ]
                 rows.append((*(row.get(name) for name in COMPARED_SURVIVAL[:4]), index + 1, row["n_steps"], *shares))
-    return _frame(rows, COMPARED_SURVIVAL).sort(COMPARED_SURVIVAL[:5], nulls_last=False)
+    return _frame(rows, COMPARED_SURVIVAL[:-2]).sort(COMPARED_SURVIVAL[:5], nulls_last=False)
 
 
 def outputs(steps: pl.DataFrame, texts: Sequence[Mapping[str, str]], tokens: Sequence[Tokens]) -> pl.DataFrame:

@@ -82,10 +82,10 @@ COMPARED_ACCEPTANCE = (  # workload, concurrency, kind, language, language_group
     "acceptance_length_before", "acceptance_length_after", "acceptance_length_change",
     "acceptance_length_change_low", "acceptance_length_change_high",
     "tokens_per_pass_before", "tokens_per_pass_after", "tokens_per_pass_change",
-    "tokens_per_pass_change_low", "tokens_per_pass_change_high",
+    "tokens_per_pass_change_low", "tokens_per_pass_change_high", "cautions_before", "cautions_after",
 )  # fmt: skip
 COMPARED_SURVIVAL = (  # workload, language null: all
-    *_ARMS, "language", "position", "n_steps", "survival_before", "survival_after",
+    *_ARMS, "language", "position", "n_steps", "survival_before", "survival_after", "cautions_before", "cautions_after",
 )  # fmt: skip
 COMPARED_OUTPUTS = (  # example_step: one with the earliest character that differs
     *_ARMS, "concurrency", "n_steps", "n_identical", "identical_share", "first_difference_token_min", "first_difference_token_p50",

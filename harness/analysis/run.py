@@ -8,10 +8,11 @@ from dataclasses import replace
 import polars as pl
 import polars.selectors as cs
 
-from harness.analysis import cautions, guards, server_flags
+from harness.analysis import cautions
 from harness.analysis.acceptance import acceptance, survival
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
+from harness.analysis.doubts import doubts
 from harness.analysis.drafter_table import drafter_table
 from harness.analysis.frames import ACCEPTANCE, CELLS, DRAFTERS, STEPS, SUMMARY, TASKS, RunAnalysis
 from harness.analysis.latency import LOAD, summary, times
@@ -19,13 +20,10 @@ from harness.analysis.loading import read_records
 from harness.analysis.lossless import SAME_STEP, compare, lossless
 from harness.analysis.outputs import add_text_traits
 from harness.analysis.plan import WorkloadPlan
-from harness.analysis.rows import deaths
 from harness.analysis.slo import slo
 from harness.analysis.speedup import pairs, speed_up
 from harness.analysis.thresholds import SCHEMA, evaluate
-from harness.analysis.validity import findings
 from harness.analysis.verdicts import verdicts
-from harness.analysis.wholeness import findings as of_folder
 from harness.store import RunFolder
 
 
@@ -56,19 +54,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
-    found = findings(
-        steps,
-        tasks,
-        cells,
-        plans,
-        records.unread,
-        deaths(folder),
-        (
-            *of_folder(records.whole),
-            *server_flags.findings(folder.manifest, plans),
-            *guards.findings(steps, cells, plans, folder.manifest),
-        ),
-    )
+    found = doubts(folder, records, steps, cells)
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     figures = summary(
         times(steps, tasks, cells),

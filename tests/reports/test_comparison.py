@@ -173,3 +173,17 @@ def test_every_frame_is_a_csv_with_its_machine_names(tmp_path: Path) -> None:
         assert len(rows) == getattr(found, attribute).height
     with (tmp_path / "out" / "compared_acceptance.csv").open(encoding="utf-8-sig", newline="") as stream:
         assert {row["language"] for row in csv.DictReader(stream)} == {"(all)", "ko", "en"}
+
+
+def test_acceptance_carries_the_cautions_of_each_side(tmp_path: Path) -> None:
+    """After, the Korean outputs loop: said beside the figures of that side and language, in page and CSV, and nowhere before."""
+    loop = "감사합니다. 다시 연락드리겠습니다. " * 20
+    first = run(tmp_path / "a", {"d2": {"ko": TWO, "en": TWO}})
+    second = run(tmp_path / "b", {"d2": {"ko": TWO, "en": TWO}}, texts={"d2": loop})
+    comparison = compare_runs(first, second)
+    pooled = comparison.acceptance.row(0, named=True)
+    assert "repetitive_output" in pooled["cautions_after"]
+    assert "repetitive_output" not in (pooled["cautions_before"] or "")
+    shown = render(comparison, "en")
+    assert "Cautions, after" in shown
+    assert "⚠ repeats itself" in shown
