@@ -17,11 +17,12 @@ from harness.analysis.latency import LOAD
 from harness.analysis.lossless import SAME_STEP
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import OK, counted
-from harness.analysis.validity import CACHE_GAP, ODD_TEXT_SHARE, SERVER_COUNTS, SPOILT_SHARE, finding
+from harness.analysis.validity import ODD_TEXT_SHARE, SERVER_COUNTS, SPOILT_SHARE, finding
 
 ALL_CUT = 20  # outputs, every one of them cut at the limit: a model that ends at all ends one in so many
 RISING = 10  # counts in a row, none below the one before: by chance once in millions
 RISEN = 3.0  # times the first: counts of steps of one kind are near each other and may rise a little
+WARM_SHARE = 0.3  # of a first prompt: the template's head and the label's beginning are a tenth, another cell's prompt nearly all
 EXTRA_ROUNDS = 2  # the last round may be cut, and an engine that schedules ahead may run one more
 ARM = ("workload", "arm")
 IGNORE = "ignore_eos"
@@ -91,7 +92,7 @@ def _of_cache(steps: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     first = sent.filter(pl.col("sent_ns") == pl.col("sent_ns").min().over("cell")).unique("cell", keep="first")
     share = pl.col("cached_tokens") / pl.col("prompt_tokens")
     known = first.join(done.select("cell"), on="cell", how="semi").with_columns(share=share)
-    for part in known.filter(pl.col("share") > CACHE_GAP).sort(LOAD).partition_by(ARM, maintain_order=True):
+    for part in known.filter(pl.col("share") > WARM_SHARE).sort(LOAD).partition_by(ARM, maintain_order=True):
         yield finding("cache_contaminated", "warning", *_place(part), _loads(part), part.height, part["share"].max())
 
 
@@ -103,7 +104,7 @@ def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[F
     known = good.with_columns(before=before, follows=follows).filter(pl.col("follows") & pl.col("before").is_not_null())
     known = known.filter(tokens.is_not_null()).with_columns(cut=tokens <= pl.col("before"))
     for part in known.sort(LOAD).partition_by(ARM, maintain_order=True):
-        share = part["cut"].sum() / part.height
+        share = float(part["cut"].sum()) / part.height
         if share:
             example = _step(part.filter("cut"))
             yield finding("prompts_truncated", _severity(share), *_place(part), share, part.height, example)
