@@ -7,28 +7,20 @@ Nothing on the server is changed: its prompt cache is only asked whether it coul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import orjson
 
 from harness.engines.base import ServerState, StreamFacts
 from harness.engines.control import ControlCalls
 from harness.engines.dialect import Announced, Dialect
 from harness.engines.facts import Fact, Probed
+from harness.engines.probe_chat import CHAT, Answer, ask_twice
 from harness.errors import EngineProtocolError
 from harness.records import SpecCounters
-from harness.sse import EventParser, SseError
 
 __all__ = ["Fact", "Probed", "probe", "token_ids"]
-
-_CHAT = "/v1/chat/completions"
-_CHAT_TIMEOUT_S = 300.0  # a cold server compiles at its first request
-_MAX_TOKENS = 48
-# Long enough to fill two blocks of any prompt cache (vLLM on a CPU: 128 tokens each), and an answer that look-up drafters draft for.
-_TEXT = "The quarterly report of the branch office goes to the head office on Thursday afternoon. "
-_MESSAGES = ({"role": "user", "content": f"{_TEXT * 20}\n\nRepeat the text above, word for word."},)
 
 
 async def probe(
@@ -45,7 +37,7 @@ async def probe(
     name = model or (models.value[0] if models.value else "")
     path, before, page_how = await _page(calls, dialect)
     announced = await _announced(calls, dialect, before)
-    answers = await _answers(calls, dialect, name, extra_body or {})
+    answers = await ask_twice(calls, dialect, name, extra_body or {})
     after = None if path is None else (await calls.send("GET", path)).text
     seen = _Seen(dialect, answers, announced, _counters(dialect, before), _counters(dialect, after), before is not None)
     first, remedies = answers[0], dialect.remedies
@@ -58,7 +50,7 @@ async def probe(
         if name
         else Fact(None, "no name was given, and none told"),
         max_model_len=_fact(length, "told by the server", "told by no path that was asked"),
-        chat=Fact(True, f"POST {_CHAT} answered") if first.error is None else Fact(None, first.error),
+        chat=Fact(True, f"POST {CHAT} answered") if first.error is None else Fact(None, first.error),
         streaming=first.fact(first.streamed, "events came", "the answer came as one document"),
         usage_in_stream=first.fact(
             first.has_usage, "a chunk held the usage", "no chunk held a usage", remedies.get("usage_in_stream")
@@ -100,30 +92,11 @@ def token_ids(value: Any) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """One chat completion of the probe; ``error`` says why there is none."""
-
-    extra_body: Mapping[str, Any]
-    error: str | None = None
-    status: int | None = None
-    streamed: bool = False
-    has_usage: bool = False
-    usage_with_tokens: bool = False
-    facts: StreamFacts = field(default_factory=StreamFacts)
-
-    def fact(self, value: bool, yes: str, no: str, remedy: str | None = None) -> Fact[bool]:
-        """Return what this answer showed; nothing if there was none."""
-        if self.error is not None:
-            return Fact(None, "no chat completion was answered")
-        return Fact(True, yes) if value else Fact(False, no, remedy)
-
-
-@dataclass(frozen=True, slots=True)
 class _Seen:
     """What answers and counters show of speculative decoding."""
 
     dialect: Dialect
-    answers: list[_Answer]
+    answers: list[Answer]
     announced: Announced
     before: SpecCounters | None
     after: SpecCounters | None
@@ -179,67 +152,6 @@ class _Seen:
 
     def _remedy(self, name: str) -> str | None:
         return self.dialect.remedies.get(name)
-
-
-async def _answers(calls: ControlCalls, dialect: Dialect, model: str, always: Mapping[str, Any]) -> list[_Answer]:
-    """Return two answers to the same request, with the first extra fields that bring acceptance, or else the first that are taken."""
-    taken: _Answer | None = None
-    for extra in dialect.extra_bodies():
-        if taken is not None and not extra:
-            break  # it cannot bring more
-        answer = await _chat(calls, dialect, model, {**extra, **always})
-        if answer.error is None and (taken is None or answer.facts.spec is not None):
-            taken = answer
-        if answer.facts.spec is not None:
-            break
-        if answer.error is not None and answer.status not in (400, 422):
-            break  # no objection to a field: another request would meet the same
-    if taken is None:
-        return [answer]
-    return [taken, await _chat(calls, dialect, model, taken.extra_body)]
-
-
-async def _chat(calls: ControlCalls, dialect: Dialect, model: str, extra: Mapping[str, Any]) -> _Answer:
-    body = {
-        "model": model, "messages": list(_MESSAGES), "max_tokens": _MAX_TOKENS, "temperature": 0.0, "stream": True,
-        "stream_options": {"include_usage": True}, **extra,
-    }  # fmt: skip
-    response = await calls.send("POST", _CHAT, body, timeout_s=_CHAT_TIMEOUT_S)
-    said = calls.access.redact(f"{response.text.strip()[:200]!r}")
-    if response.status_code != httpx.codes.OK:
-        refusal = calls.access.refusal(response.status_code)
-        why = f"POST {_CHAT} answered {response.status_code}: {said}" + (f"; {refusal}" if refusal else "")
-        return _Answer(extra, error=why, status=response.status_code)
-    streamed = response.headers.get("content-type", "").startswith("text/event-stream")
-    try:
-        chunks = _events(response.content) if streamed else [orjson.loads(response.content)]
-    except (SseError, orjson.JSONDecodeError):
-        return _Answer(extra, error=f"POST {_CHAT} gave neither events nor JSON: {said}", status=200)
-    wrong = next((chunk for chunk in chunks if not isinstance(chunk, dict) or chunk.get("error")), None)
-    if wrong is not None or not any(chunk.get("choices") for chunk in chunks):
-        return _Answer(extra, error=f"POST {_CHAT} gave no chat completion: {said}", status=200)
-    reader = dialect.reader(drafts=True)
-    try:
-        for number, chunk in enumerate(chunks):
-            reader.chunk(number, chunk)
-        facts = reader.facts()
-    except (EngineProtocolError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return _Answer(extra, error=f"POST {_CHAT}: a chunk of unknown shape ({error}): {said}", status=200)
-    counted = [chunk for chunk in chunks if (chunk.get("usage") or {}).get("completion_tokens")]
-    return _Answer(
-        extra,
-        status=200,
-        streamed=streamed,
-        has_usage=bool(counted),
-        usage_with_tokens=streamed and sum(bool(chunk.get("choices")) for chunk in counted) > 1,
-        facts=facts,
-    )
-
-
-def _events(content: bytes) -> list[Any]:
-    parser = EventParser()
-    events = [*parser.feed(content), *parser.finish()]
-    return [orjson.loads(data) for name, data in events if data != b"[DONE]" and name in (b"", b"error")]
 
 
 async def _models(calls: ControlCalls) -> tuple[Fact[tuple[str, ...]], int | None]:

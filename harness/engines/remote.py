@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from harness.access import OPEN, Access
 from harness.engines.base import Endpoint, ServerState
 from harness.engines.control import ControlCalls
 from harness.engines.dialects import dialect
-from harness.engines.flags import ArmFlags, combined, from_server
 from harness.engines.launched import LaunchedServer, make_room
-from harness.engines.probe import Probed, probe, token_ids
-from harness.engines.remote_checks import acceptance_source, check_places, check_server, check_together
+from harness.engines.probe import probe, token_ids
+from harness.engines.remote_checks import check_places, check_server, check_together
 from harness.engines.remote_options import extra_body
 from harness.engines.remote_reader import RemoteReader
+from harness.engines.remote_server import RemoteServer
 from harness.engines.window import ExclusiveWindow
 from harness.errors import EngineUnreachable
 from harness.models import Progress
@@ -35,19 +34,6 @@ from harness.workload import Arm, EngineSpec
 _DRAIN_S = 60.0
 _POLL_S = 0.05
 _LOADING_POLL_S = 1.0
-# Between requests: suffix decoding (vLLM) and SGLang's n-grams draft from what earlier requests of the server said
-_CARRIES_STATE = frozenset({("vllm", "suffix"), ("sglang", "ngram")})
-
-
-@dataclass(slots=True)
-class _Server:
-    """The server of one arm; ``launched`` is ``None`` for an attached one, ``probed`` until it has been reached."""
-
-    arm: Arm
-    calls: ControlCalls
-    window: ExclusiveWindow
-    launched: LaunchedServer | None = None
-    probed: Probed | None = None
 
 
 class RemoteEngine:
@@ -73,7 +59,7 @@ class RemoteEngine:
         self._dialect = dialect(spec.kind)
         self._servers = {arm.name: self._server(arm, folder, access) for arm in arms}
 
-    def _server(self, arm: Arm, folder: Path, access: Access) -> _Server:
+    def _server(self, arm: Arm, folder: Path, access: Access) -> RemoteServer:
         address = (arm.base_url or self._spec.base_url or "").rstrip("/")
         launch = self._spec.launch_for(arm)
         calls = ControlCalls(f"the server of arm {arm.name!r}", address, access if launch is None else access.direct())
@@ -81,7 +67,7 @@ class RemoteEngine:
         async def page() -> str | None:
             return await self._page(arm.name)
 
-        server = _Server(arm, calls, ExclusiveWindow(page, self._dialect))
+        server = RemoteServer(arm, calls, ExclusiveWindow(page, self._dialect))
         if launch is not None:
 
             async def healthy(base_url: str, path: str) -> bool:
@@ -142,7 +128,7 @@ class RemoteEngine:
         server = self._servers[arm]
         if server.launched is None:
             raise EngineUnreachable(
-                f"{server.calls.who} at {server.calls.base_url} is gone and was not started here; start it again and resume the run"
+                f"{server.where} is gone and was not started here; start it again and resume the run"
             )
         await server.launched.stop()
         await self._reach(server)
@@ -160,7 +146,7 @@ class RemoteEngine:
 
     def reader(self, arm: str) -> RemoteReader:
         """Return a fresh reader for one response of one arm."""
-        return RemoteReader(drafts=self._drafts(self._servers[arm]))
+        return RemoteReader(drafts=self._servers[arm].may_draft)
 
     def carries_state(self, arm: str) -> bool:
         """Return ``False``: starting such a server takes minutes. What its drafter remembers stands in the description."""
@@ -188,7 +174,7 @@ class RemoteEngine:
 
     def window(self, arm: str) -> ExclusiveWindow | None:
         """Return the arm's window if the acceptance of some arm can be found in no better way; all arms have one then, or none."""
-        needed = any(_needs_window(server.probed) for server in self._servers.values())
+        needed = any(server.needs_window for server in self._servers.values())
         return self._servers[arm].window if needed else None
 
     async def drain(self, arm: str) -> bool:
@@ -230,41 +216,11 @@ class RemoteEngine:
             "attached": all(server.launched is None for server in self._servers.values()),
             "version": None if first is None else first.version.value,
             "model": None if first is None else {"name": first.model.value, "max_model_len": first.max_model_len.value},
-            "arms": {name: self._describe_arm(server) for name, server in self._servers.items()},
-            "probed": {name: self._describe_probed(server) for name, server in self._servers.items()},
+            "arms": {name: server.describe(self._spec.kind) for name, server in self._servers.items()},
+            "probed": {name: server.facts() for name, server in self._servers.items()},
         }
 
-    def _describe_probed(self, server: _Server) -> dict[str, Any] | None:
-        if server.probed is None:
-            return None
-        told: dict[str, Any] = server.calls.access.redacted(server.probed.to_json())
-        return {**told, "acceptance_source": acceptance_source(server.probed)}
-
-    def _describe_arm(self, server: _Server) -> dict[str, Any] | None:
-        probed, arm = server.probed, server.arm
-        if probed is None:
-            return None
-        config = probed.speculative_config.value
-        if config is None and server.launched is not None:
-            config = server.launched.launch.speculative_config
-        told: dict[str, Any] = server.calls.access.redacted(
-            {
-                "method": arm.method,
-                "options": arm.options,
-                "options_effective": probed.speculative_config.known,  # otherwise they are what the file claims
-                "drafter": None if config is None else dict(config),
-                "drafter_carries_state": (self._spec.kind, arm.method.lower()) in _CARRIES_STATE,
-                "base_url": server.calls.base_url if server.launched is None else None,
-                "flags": self._flags(server).to_json(),
-            }
-        )
-        return told
-
-    def _flags(self, server: _Server) -> ArmFlags:
-        told = from_server(server.arm.name, {} if server.probed is None else server.probed.settings)
-        return told if server.launched is None else combined(server.launched.flags, told)
-
-    async def _reach(self, server: _Server) -> None:
+    async def _reach(self, server: RemoteServer) -> None:
         """Bring one server up or find it, ask it everything, and check that it is what its arm says."""
         if server.launched is not None:
             await server.launched.start()
@@ -275,13 +231,12 @@ class RemoteEngine:
         always = {**extra_body(self._spec.options), **extra_body(server.arm.options if self._is_open else {})}
         self._report(f"ask {server.arm.name} what it can tell", 0.5)
         server.probed = await probe(server.calls, self._dialect, self._model(server.arm), always)
-        where = f"{server.calls.who} at {server.calls.base_url}"
-        check_server(where, server.arm, server.probed, context_tokens=self._spec.context_tokens)
-        check_places(where, self._flags(server).flags, self._concurrency)
+        check_server(server.where, server.arm, server.probed, context_tokens=self._spec.context_tokens)
+        check_places(server.where, server.flags().flags, self._concurrency)
         reached = {name: item.probed for name, item in self._servers.items() if item.probed is not None}
         check_together(reached, named=bool(self._model(server.arm)))
 
-    async def _wait_for_loading(self, server: _Server) -> None:
+    async def _wait_for_loading(self, server: RemoteServer) -> None:
         """Wait while an attached server says that it is still loading its model (503), as long as a server may take to start."""
         deadline = time.monotonic() + self._spec.start_timeout_s
         path = self._dialect.paths.health
@@ -294,7 +249,7 @@ class RemoteEngine:
                 return
             if time.monotonic() > deadline:
                 raise EngineUnreachable(
-                    f"{server.calls.who} at {server.calls.base_url} still says 503 (loading, or out of order) after "
+                    f"{server.where} still says 503 (loading, or out of order) after "
                     f"{self._spec.start_timeout_s:g} s; wait for it, or raise engine.start_timeout_s"
                 )
             self._report(f"{server.arm.name} is still loading (503)", 0.0)
@@ -308,10 +263,6 @@ class RemoteEngine:
         own = arm.options.get("model") if self._is_open else None
         return own if isinstance(own, str) else self._spec.model
 
-    def _drafts(self, server: _Server) -> bool:
-        shown = None if server.probed is None else server.probed.drafts.value
-        return server.arm.method != "none" if shown is None else shown
-
     async def _page(self, arm: str) -> str | None:
         server = self._servers[arm]
         path = None if server.probed is None else server.probed.metrics_path
@@ -320,9 +271,3 @@ class RemoteEngine:
     def _report(self, stage: str, fraction: float) -> None:
         if self._progress is not None:
             self._progress(stage, fraction)
-
-
-def _needs_window(probed: Probed | None) -> bool:
-    if probed is None or probed.drafts.value is False:
-        return False
-    return probed.per_request_acceptance.value is None and probed.counters.value is True
