@@ -77,6 +77,7 @@ async def _questions(
 ) -> tuple[list[Observation], tuple[Unknown, ...]]:
     prompt = answers.fresh_prompt()
     extra = dict(patient.extra_body)
+    path, before = await _metrics(calls, dialect)
     progress("asking for a streamed answer", 0.2)
     endpoint = Endpoint(patient.base_url, name, extra_body=extra, access=patient.access)
     first = await answers.stream(endpoint, family("openai").reader(drafts=True), prompt, patient.timeout_s)
@@ -86,10 +87,9 @@ async def _questions(
     progress("asking what it can tell", 0.4)
     probed = await probe(calls, dialect, name, extra)
     progress("asking for the same answer again", 0.6)
-    before = await _page(calls, probed.metrics_path)
     endpoint = Endpoint(patient.base_url, name, extra_body=probed.extra_body, access=patient.access)
     again = await answers.stream(endpoint, dialect.reader(drafts=True), prompt, patient.timeout_s)
-    grown = _grown(dialect, before, await _settled(calls, dialect, probed.metrics_path))
+    grown = _grown(dialect, before, await _settled(calls, dialect, path))
     progress("asking for a tool call", 0.8)
     tools = await answers.tools(endpoint, dialect.reader(drafts=True), patient.timeout_s)
     progress("asking for log-probabilities", 0.9)
@@ -190,26 +190,34 @@ def _emptying(probed: Probed) -> Observation:
 
 async def _traffic(calls: ControlCalls, dialect: Dialect, watch_s: float) -> Observation:
     """Watch the server for a while with nothing of ours on it."""
-    path, before = await _state(calls, dialect)
-    if path is None or before.busy is None:
+    path, page = await _metrics(calls, dialect)
+    before = _state(dialect, page)
+    if before.busy is None:
         return Observation("traffic", "unknown", "note")
     await asyncio.sleep(watch_s)
-    _, after = await _state(calls, dialect, path)
+    after = _state(dialect, await _page(calls, path))
     requests = max(foreign_requests(before, after, 0) or 0, after.busy or 0)
     if requests:
         return Observation("traffic", "some", "bad", {"requests": requests})
     return Observation("traffic", "none", "good", {"seconds": watch_s})
 
 
-async def _state(calls: ControlCalls, dialect: Dialect, known: str | None = None) -> tuple[str | None, ServerState]:
-    for path in dialect.paths.metrics if known is None else (known,):
+async def _metrics(calls: ControlCalls, dialect: Dialect) -> tuple[str | None, str | None]:
+    """Return path and text of the server's metrics page, ``None`` twice if it has none that can be read."""
+    for path in dialect.paths.metrics:
         page = await _page(calls, path)
         try:
             if page is not None:
-                return path, dialect.state(page)
+                dialect.counters(page)
+                dialect.state(page)
+                return path, page
         except EngineProtocolError:
             continue  # some page, but not one of metrics
-    return None, ServerState()
+    return None, None
+
+
+def _state(dialect: Dialect, page: str | None) -> ServerState:
+    return ServerState() if page is None else dialect.state(page)
 
 
 async def _page(calls: ControlCalls, path: str | None) -> str | None:

@@ -80,11 +80,11 @@ async def test_server_that_tells_everything() -> None:
 
 
 async def test_server_that_counts_only() -> None:
-    """vLLM without per-request metrics: speculation shows in the counters' growth over one request; the flag that tells more is named."""
+    """vLLM without per-request metrics: speculation shows in the counters' growth over four answers (8 of 16 tokens each)."""
     diagnosis = await examined(FakeVllm(draft=(4, 2)), kind="vllm")
     found = codes(diagnosis)
     assert (found["speculation"], found["acceptance"]) == ("counted", "window")
-    assert seen(diagnosis, "speculation").values == {"accepted": 8, "drafted": 16}
+    assert seen(diagnosis, "speculation").values == {"accepted": 32, "drafted": 64}
     assert (diagnosis.fit, diagnosis.grade) == (True, "totals")
     remedies = {item.fact: item.remedy for item in diagnosis.unknown}
     assert "--per-request-spec-decode-metrics" in remedies["per_request_acceptance"]
