@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -113,9 +114,10 @@ class Launch:
         return sorted({name for text in texts for name in _FROM_ENVIRONMENT.findall(text)})
 
     def secrets(self, environment: Mapping[str, str] | None = None) -> list[str]:
-        """Return the values of those names: they may be keys, and stand in no message."""
+        """Return the values of those names that may be keys, and so stand in no message; places of files are none."""
         source = os.environ if environment is None else environment
-        return [source[name] for name in self.variables() if source.get(name)]
+        values = [value for name in self.variables() if (value := source.get(name))]
+        return [value for value in values if not ("/" in value and Path(value).exists())]
 
     def filled(self, text: str, *, port: int | None, model: str) -> str:
         """Return a text with every place filled in.

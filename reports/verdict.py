@@ -269,12 +269,15 @@ def _void(verdict: Verdict, words: Wording, context: Context) -> str:
 
 
 def _reasons(verdict: Verdict, words: Wording, context: Context) -> list[str]:
-    """Say why a verdict is less than clear: what is missing first, then odd outputs, then the rest in the order of the findings."""
+    """Say why a verdict is less than clear.
+
+    What is missing comes first, then unequal servers, then odd outputs, then the rest in the order of the findings.
+    """
     found = [finding for finding in concerning(verdict, context) if finding.severity == "warning"]
     names = []
     if verdict.unmeasured:
         names.append(words.text("caveat.unmeasured", loads=", ".join(map(str, verdict.unmeasured))))
-    found.sort(key=lambda finding: finding.code not in ODD_TEXT)
+    found.sort(key=lambda finding: (finding.code != "flags_differ", finding.code not in ODD_TEXT))
     names += _texts(verdict, words, context, found)
     odd = any(finding.code == "drift_not_cancelled" for finding in found)  # that is said already
     if verdict.speed_up_first and verdict.speed_up_last and not verdict.consistent and not odd:

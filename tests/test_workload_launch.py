@@ -72,6 +72,9 @@ def test_places_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
         "s", "--port=8001", "m", "a.log", '{"a": {}}', "{{port}}", "sk-{port}",
     ]  # fmt: skip
     assert found.variables() == ["LAUNCH_TEST_KEY"]
+    assert found.secrets() == ["sk-{port}"]
+    monkeypatch.setenv("LAUNCH_TEST_KEY", str(Path(__file__)))
+    assert found.secrets() == []  # the place of a file is no key
 
 
 @pytest.mark.parametrize(

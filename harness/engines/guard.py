@@ -24,6 +24,7 @@ from harness.engines.tree import descendants, send
 SERVER_ENV = "SPEC_HARNESS_SERVER_"
 NOT_FOUND = 127  # as a shell says it
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_ORPHANS_S = 1.0
 _AGAIN_S = 0.2  # what was forked while its parent was being killed
 
 
@@ -58,7 +59,7 @@ def main() -> int:
             break
         if pid == leader.pid:
             status = leader.returncode = os.waitstatus_to_exitcode(ended)
-            guard.terminate()  # a server whose first process is gone does not serve; its workers must not stay
+            guard.finish()
     return status if status >= 0 else _end_by(-status)
 
 
@@ -76,6 +77,12 @@ class _Guard:
             self._asked = True
             signal.setitimer(signal.ITIMER_REAL, self._grace_s)
             self._send(signal.SIGTERM)
+
+    def finish(self) -> None:
+        """End what the server's first process left behind. If it died by itself, soon: the harness waits to start it again."""
+        if not self._asked:
+            self._grace_s = min(self._grace_s, _ORPHANS_S)
+        self.terminate()
 
     def kill(self, *_: object) -> None:
         """Send SIGKILL to everything until nothing is left."""

@@ -58,6 +58,7 @@ class LaunchedServer:
         self._progress = progress
         self._grace_s = grace_s
         self._process: ChildProcess | None = None
+        self._stopped = False
         self._secrets = tuple(form for value in launch.secrets() for form in forms(value))
 
     @property
@@ -83,6 +84,11 @@ class LaunchedServer:
         """Whether it has been started at all; it may have ended since."""
         return self._process is not None
 
+    @property
+    def died(self) -> bool:
+        """Whether it has ended without being told to."""
+        return self._process is not None and not self._stopped and not self._process.alive()
+
     def alive(self) -> bool:
         """Tell whether its process still runs."""
         return self._process is not None and self._process.alive()
@@ -105,6 +111,7 @@ class LaunchedServer:
         port = free_port() if self.launch.takes_port else None
         self.base_url = self._fixed if port is None else f"http://127.0.0.1:{port}"
         process = self._process = self._child(port)
+        self._stopped = False
         process.start()
         began = time.monotonic()
         timeout_s = self.launch.start_timeout_s
@@ -132,6 +139,7 @@ class LaunchedServer:
         """Stop it with everything it started, and take keys of the environment out of its log. Never raises, safe to repeat."""
         if self._process is None:
             return
+        self._stopped = True
         try:
             await self._process.stop(self._grace_s + _GUARD_S)
         finally:

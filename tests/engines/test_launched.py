@@ -66,6 +66,11 @@ def server(
     )
 
 
+def parent_of(pid: int) -> int:
+    """Return the process that started another."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def arguments_of(started: LaunchedServer) -> list[str]:
     """Return the arguments that the program says it got."""
     line = next(line for line in started.log.read_text().splitlines() if line.startswith("arguments "))
@@ -102,6 +107,23 @@ async def test_a_deaf_server_is_killed(tmp_path: Path) -> None:
     await own.start()
     assert await healthy(own.base_url, "/health")
     await own.stop()
+
+
+async def test_a_server_that_dies_takes_its_workers_along(tmp_path: Path) -> None:
+    """Killed from outside it is known to have died, its worker is gone soon, and it can be started again."""
+    file = tmp_path / "worker"
+    own = server(tmp_path, command=[*PROGRAM, "--worker", str(file)])
+    await own.start()
+    assert not own.died
+    worker = int(file.read_text())
+    os.kill(parent_of(worker), signal.SIGKILL)
+    assert eventually(lambda: own.died)
+    assert eventually(lambda: not running(worker))
+    await own.start()
+    assert await healthy(own.base_url, "/health")
+    assert not own.died
+    await own.stop()
+    assert not own.died
 
 
 async def test_waiting_is_told(tmp_path: Path) -> None:
