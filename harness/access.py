@@ -85,10 +85,10 @@ class AccessSpec(BaseModel):
     """How to reach the servers of an engine, ``engine.access`` of a workload file.
 
     ``api_key_env`` names the variable whose value is sent as ``authorization: Bearer …``. ``headers`` go with every request; in
-    their values ``${NAME}`` stands for a variable. ``ca_file`` (instead of the system's authorities), ``client_cert`` and
-    ``client_key`` are PEM files, relative to the workload file; ``verify: false`` trusts any server. ``proxy`` is the address of an
-    HTTP proxy (a password in it as ``${NAME}``), or ``env`` for those of the environment, which are not used for servers on this
-    machine; absent: no proxy, whatever the environment says.
+    their values ``${NAME}`` stands for a variable. ``ca_file`` (instead of the system's authorities, for a proxy too),
+    ``client_cert`` and ``client_key`` are PEM files, relative to the workload file; ``verify: false`` trusts any server.
+    ``proxy`` is the address of an HTTP proxy (a password in it as ``${NAME}``), or ``env`` for those of the environment, which are
+    not used for servers on this machine; absent: no proxy, whatever the environment says.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
@@ -126,7 +126,7 @@ class Access:
     hidden: tuple[str, ...] = field(default=(), repr=False)
 
     def context(self, base_url: str) -> ssl.SSLContext | None:
-        """Return the TLS context for an address, ``None`` for plain HTTP."""
+        """Return the TLS context for an address of a server or proxy, ``None`` for plain HTTP."""
         if urlsplit(base_url).scheme != "https":
             return None
         return self.tls or tls.context(tls.TlsFiles())

@@ -4,6 +4,7 @@ no DNS."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -13,11 +14,15 @@ class FakeProxy:
     """Passes on what it is asked to, on a free loopback port; an async context manager.
 
     ``asked`` holds the first line of every request, ``authorizations`` what came as ``proxy-authorization``. A proxy with
-    ``wants`` refuses any other value of that with status 407; ``answer`` is said to every CONNECT instead of opening a tunnel.
+    ``wants`` refuses any other value of that with status 407; ``answer`` is said to every CONNECT instead of opening a tunnel,
+    ``tls`` is for a proxy that is itself reached over TLS.
     """
 
-    def __init__(self, *, wants: str | None = None, answer: bytes | None = None) -> None:
+    def __init__(
+        self, *, wants: str | None = None, answer: bytes | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._wants = wants
+        self._tls = tls
         self._answer = answer
         self._tasks: set[asyncio.Task[None]] = set()
         self.asked: list[str] = []
@@ -25,8 +30,8 @@ class FakeProxy:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(
@@ -43,8 +48,8 @@ class FakeProxy:
         self._tasks.add(task)
         try:
             await self._carry(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # a side left
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
+            pass  # a side left, or the test is over
         finally:
             writer.close()
             self._tasks.discard(task)

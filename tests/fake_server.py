@@ -223,7 +223,8 @@ class _Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self._buffer = rest[length:]
-        method, path, _ = first.split(" ")
+        method, target, _ = first.split(" ")
+        path = "/" + target.split("/", 3)[3] if target.startswith("http") else target  # as proxies may ask for it
         reply = self._server.begin(method, path, headers, rest[:length])
         self._task = asyncio.create_task(self._answer(reply))
 

@@ -81,8 +81,7 @@ class ControlCalls:
         through = None
         if proxy is not None:
             own = None if proxy.authorization is None else {"proxy-authorization": proxy.authorization}
-            trust = tls.context(tls.TlsFiles()) if proxy.tls else None
-            through = httpx.Proxy(proxy.url, headers=own, ssl_context=trust)
+            through = httpx.Proxy(proxy.url, headers=own, ssl_context=self.access.context(proxy.url))
         return httpx.AsyncClient(
             trust_env=False, timeout=timeout_s, headers=self.access.headers, verify=self._context, proxy=through
         )

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
-from harness import tls
 from harness.access import Access
 from harness.errors import UsageError
 from harness.proxies import Proxy
@@ -32,7 +31,8 @@ class ProxyRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Route:
     """How to get to a server; ``authority`` is how messages call it, ``path`` stands before those of its calls. A plain server
-    behind a proxy is asked for in each request, one with TLS through a tunnel (CONNECT)."""
+    behind a proxy is asked for in each request, one with TLS through a tunnel (CONNECT). ``proxy_tls`` is for a proxy that is
+    itself reached over TLS."""
 
     host: str
     port: int
@@ -40,6 +40,7 @@ class Route:
     path: str = ""
     tls: ssl.SSLContext | None = None
     proxy: Proxy | None = None
+    proxy_tls: ssl.SSLContext | None = None
 
     @property
     def first_hop(self) -> str:
@@ -66,7 +67,9 @@ def route_to(base_url: str, access: Access) -> Route:
         raise UsageError(f"cannot use the address {shown!r}; {_EXAMPLE}, without /v1, user or query")
     context = access.context(base_url)
     authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
-    return Route(host, port or (443 if context else 80), authority, path, context, access.proxy_for(base_url))
+    proxy = access.proxy_for(base_url)
+    proxy_tls = None if proxy is None else access.context(proxy.url)
+    return Route(host, port or (443 if context else 80), authority, path, context, proxy, proxy_tls)
 
 
 def shown_address(base_url: str) -> str:
@@ -93,11 +96,10 @@ async def dial(route: Route, make: Callable[[], Carrier]) -> Carrier:
     if proxy is None:
         _, connection = await loop.create_connection(make, route.host, route.port, ssl=route.tls)
         return connection
-    to_proxy = tls.context(tls.TlsFiles()) if proxy.tls else None
     if route.tls is None:
-        _, connection = await loop.create_connection(make, proxy.host, proxy.port, ssl=to_proxy)
+        _, connection = await loop.create_connection(make, proxy.host, proxy.port, ssl=route.proxy_tls)
         return connection
-    transport, greeting = await loop.create_connection(_Greeting, proxy.host, proxy.port, ssl=to_proxy)
+    transport, greeting = await loop.create_connection(_Greeting, proxy.host, proxy.port, ssl=route.proxy_tls)
     try:
         transport.write(_connect_request(route, proxy))
         await greeting.opened

@@ -166,11 +166,24 @@ async def test_plain_server_behind_a_proxy() -> None:
     async with FakeServer(FakeLlama()) as server, FakeProxy() as proxy:
         url = f"http://engine.example:{server.port}"
         access = opened(proxy=proxy.url, api_key_env="KEY")
-        result = await ask(url, access)
-        assert proxy.asked == [f"POST {url}/v1/chat/completions HTTP/1.1"]
+        result = await ask(url, access, times=2)
+        assert proxy.asked == [f"POST {url}/v1/chat/completions HTTP/1.1"]  # the second went the same way
         assert await ControlCalls("the server", url, access).healthy()
         assert {request.headers["authorization"] for request in server.requests} == {"Bearer sk-0123456789"}
     assert (result.error_kind, result.chunks) == (None, 4)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_proxy_over_tls(authority: Authority, scheme: str) -> None:
+    """A proxy that is itself reached over TLS is trusted by the same authority; the server's own TLS runs inside."""
+    context = authority.server("engine.example") if scheme == "https" else None
+    async with FakeServer(FakeLlama(), tls=context) as server, FakeProxy(tls=authority.server()) as proxy:
+        url = f"{scheme}://engine.example:{server.port}"
+        access = trusting(authority, proxy=proxy.url)
+        assert proxy.url.startswith("https:")
+        assert (await ask(url, access, times=2)).error_kind is None
+        assert await ControlCalls("the server", url, access).healthy()
+    assert (await ask(url, opened(proxy=proxy.url))).error_kind == "connect"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
