@@ -2,7 +2,8 @@
 
 It prints its arguments, waits ``--load-s``, then answers like a server with (``--speculative-config``) or without a drafter until it is
 stopped. ``--worker FILE`` starts a worker in a session of its own, whose process id goes into the file; ``--deaf`` ignores SIGTERM.
-``--starts FILE`` gets one line each time the program starts; ``--needs FILE`` lets it fail where that file is not there.
+``--starts FILE`` gets one line each time the program starts; ``--needs FILE`` lets it fail where that file is not there;
+``--dies-once FILE`` lets it die at its tenth completion, if that file is not there, and makes it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fake_server import FakeLlama, FakeServer
+from tests.fake_server import FakeLlama, FakeServer, Reply, Request
 
 SLEEPER = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--worker", type=Path)
     parser.add_argument("--starts", type=Path)
     parser.add_argument("--needs", type=Path)
+    parser.add_argument("--dies-once", type=Path)
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--max-model-len", type=int, default=4096)
     parser.add_argument("--api-key", default="")
@@ -54,7 +56,15 @@ def main() -> None:
 
 async def _serve(arguments: argparse.Namespace) -> None:
     llama = FakeLlama(draft=None if arguments.speculative_config is None else (2, 1))
-    async with FakeServer(llama, listen_on=arguments.port):
+
+    def script(request: Request) -> Reply:
+        reply = llama(request)
+        if arguments.dies_once is not None and llama.chat_requests == 10 and not arguments.dies_once.exists():
+            arguments.dies_once.touch()
+            os._exit(9)
+        return reply
+
+    async with FakeServer(script, listen_on=arguments.port):
         _say("ready")
         await asyncio.Event().wait()
 

@@ -33,7 +33,7 @@ class Noted(Silent):
 
 def written(folder: Path, drafted: Mapping[str, Any] | None = None, **more: Any) -> Path:
     """Write a workload of two launched arms; ``drafted`` are further keys of the second one's launch."""
-    write_tasks(folder / "tasks.jsonl", [task(number) for number in range(2)])
+    write_tasks(folder / "tasks.jsonl", [task(number) for number in range(6)])
     command = [sys.executable, "-m", "tests.launched_server", "--name", "{arm}", "--port", "{port}"]
     command += ["--starts", str(folder / "starts"), "--speculative-config", "{speculative_config}"]
     content = {
@@ -46,6 +46,7 @@ def written(folder: Path, drafted: Mapping[str, Any] | None = None, **more: Any)
         ],
         "concurrency": [1, 2],
         "repeats": 2,
+        "tasks_per_cell": 2,
         **more,
     }
     path = folder / "w.yaml"
@@ -114,3 +115,17 @@ async def test_each_arm_once_and_goes_on_where_it_stopped(tmp_path: Path) -> Non
     found = {finding.code for finding in analyse(folder).findings}
     assert "arms_in_turn" in found
     assert "drift_not_cancelled" not in found
+
+
+async def test_a_server_that_dies_in_a_cell_is_started_again(tmp_path: Path) -> None:
+    """Its cell is run again on a fresh server, which is said while it happens and in the findings."""
+    extra = ["--dies-once", str(tmp_path / "died")]
+    path = written(tmp_path, {"command": extra}, order="per_arm", repeats=1, concurrency=[2], tasks_per_cell=6)
+    folder, stopped, notes = await measured(path, tmp_path / "run")
+    assert stopped is None
+    assert "the server of arm drafted ended; starting it again" in notes
+    assert starts(tmp_path) == ["baseline", "drafted", "drafted"]
+    assert [(record.cell.arm, record.attempt, record.status) for record in folder.cells()] == [
+        ("baseline", 1, "done"), ("drafted", 1, "failed"), ("drafted", 2, "done"),
+    ]  # fmt: skip
+    assert "engine_died" in {finding.code for finding in analyse(folder).findings}

@@ -110,9 +110,12 @@ class RemoteEngine:
         await asyncio.gather(*(launched.stop() for launched in started))
 
     async def bring_up(self, arm: str) -> None:
-        """Start the arm's server if it is to be started here and is not up, after those that do not fit beside it have stopped."""
+        """Start the arm's server if it is to be started here and is not up, after those that do not fit beside it have stopped.
+
+        One that died is left to :meth:`restart`, so that its death is seen.
+        """
         server = self._servers[arm]
-        if server.launched is None or server.launched.alive():
+        if server.launched is None or server.launched.alive() or server.launched.died:
             return
         launched = {name: item.launched for name, item in self._servers.items() if item.launched is not None}
         for name in await make_room(launched, arm):
