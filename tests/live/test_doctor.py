@@ -94,4 +94,4 @@ def test_doctor_of_a_plain_web_server(place: Place, tmp_path: Path) -> None:
     ) as address:
         code, screen = ask(place, "web-server", address)
     assert code == UNFIT
-    assert "chat" in screen
+    assert "no OpenAI-compatible server" in screen
