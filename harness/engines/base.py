@@ -134,8 +134,8 @@ class Engine(Protocol):
         """Let the server's choice of draft lengths forget earlier requests, before each cell; nothing where none remembers
         or :meth:`carries_state` sees to it."""
 
-    async def drain(self, arm: str) -> bool:
-        """Wait (a minute at most) until the server works on no request; ``False`` if it still does or cannot tell."""
+    async def drain(self, arm: str) -> bool | None:
+        """Wait (a minute at most) until the server works on no request; ``False`` if it still does, ``None`` if it cannot tell."""
 
     async def tokenize(self, arm: str, text: str) -> tuple[int, ...] | None:
         """Return the server's tokens of a text, ``None`` where it has no such call; any server of the run may answer for one that is

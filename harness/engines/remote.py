@@ -180,14 +180,14 @@ class RemoteEngine:
         needed = any(server.needs_window for server in self._servers.values())
         return self._servers[arm].window if needed else None
 
-    async def drain(self, arm: str) -> bool:
-        """Wait until the server works on no request; ``False`` if it still does after a minute or does not tell."""
+    async def drain(self, arm: str) -> bool | None:
+        """Wait until the server works on no request; ``False`` if it still does after a minute, ``None`` if it does not tell."""
         deadline = time.monotonic() + _DRAIN_S
         while busy := (await self.state(arm)).busy:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(_POLL_S)
-        return busy == 0
+        return None if busy is None else busy == 0
 
     async def reset_drafting(self, arm: str) -> None:
         """Do nothing: no server of these families has a call for it."""
