@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -48,11 +48,19 @@ class Patient:
 
 
 async def examine(patient: Patient, progress: Progress = lambda stage, fraction: None) -> Diagnosis:
-    """Ask a server everything; some ten calls and five short answers of the model. What cannot be asked is an observation, too.
+    """Ask a server everything; some ten calls and six short answers of the model. What cannot be asked is an observation, too.
+
+    No observation holds a secret of the access, whatever the server says.
 
     Raises:
         UsageError: if the address is none.
     """
+    found = await _examine(patient, progress)
+    shown = [replace(item, values=patient.access.redacted(item.values)) for item in found.observations]
+    return replace(found, observations=tuple(shown))
+
+
+async def _examine(patient: Patient, progress: Progress) -> Diagnosis:
     progress("looking for the server", 0.0)
     way = await explore(patient.base_url, patient.access)
     model = _model(patient.model, way)

@@ -15,6 +15,7 @@ from harness.doctor.examination import Patient, examine
 from harness.errors import UsageError
 from tests.authority import Authority
 from tests.doctor.plain_server import PlainServer
+from tests.engines.wire_server import WireServer
 from tests.fake_builtin import FakeBuiltin
 from tests.fake_proxy import FakeProxy
 from tests.fake_server import FakeLlama, FakeServer, Reply, Request, Script, json_reply
@@ -157,6 +158,29 @@ async def test_clock(ahead_s: int, level: str) -> None:
     assert abs(clock.values["offset_s"] - ahead_s) <= 3
 
 
+@pytest.mark.parametrize(
+    ("wires", "kind", "grade"),
+    [
+        (
+            WireServer("sglang-0.5.23", pages={"/server_info": "server_info"}, asks="return_spec_tokens_details"),
+            "sglang",
+            "acceptance",
+        ),
+        (WireServer("sglang-0.5.9", metrics="/none", refuses="return_meta_info"), "openai", "tokens"),
+        (WireServer("trtllm-1.3.0", metrics="/prometheus/metrics", pages={"/version": "version"}), "trtllm", "totals"),
+        (WireServer("lmdeploy-0.18.0"), "lmdeploy", "totals"),
+        (WireServer("vllm-0.32.0", pages={"/version": "version"}), "vllm", "acceptance"),
+        (WireServer("openai-v1", metrics="/none"), "openai", "tokens"),
+    ],
+    ids=lambda value: value.release if isinstance(value, WireServer) else "",
+)
+async def test_releases(wires: WireServer, kind: str, grade: str) -> None:
+    """Each family is recognised by its metrics page and asked in its own words; one that shows none is of no known make."""
+    diagnosis = await examined(wires)
+    codes(diagnosis)
+    assert (diagnosis.kind, diagnosis.fit, diagnosis.grade) == (kind, True, grade)
+
+
 # What makes a server unfit
 
 
@@ -221,8 +245,8 @@ async def test_models() -> None:
     several = ("a", "b")
     diagnosis = await examined(PlainServer(models=several), model="c")
     assert (codes(diagnosis)["models"], diagnosis.obstacles) == ("unlisted", ("models",))
-    assert seen(diagnosis, "models").values == {"name": "c", "names": several}
-    assert seen(await examined(PlainServer(models=several)), "models").values == {"name": "a", "others": ("b",)}
+    assert seen(diagnosis, "models").values == {"name": "c", "names": ["a", "b"]}
+    assert seen(await examined(PlainServer(models=several)), "models").values == {"name": "a", "others": ["b"]}
     assert codes(await examined(PlainServer(models=several), model="b"))["models"] == "chosen"
     assert codes(await examined(PlainServer(models=None), model="m"))["models"] == "untold"
 
