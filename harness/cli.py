@@ -130,7 +130,10 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_arguments(command)
 
     command = commands.add_parser(
-        "doctor", help="tell whether a server is fit to be measured, and what can be read from it", epilog=EPILOG
+        "doctor",
+        help="tell whether a server is fit to be measured, and what can be read from it",
+        description="Ask a running server everything, on one screen; ends with 0 if it is fit to be measured, with 4 if not.",
+        epilog=EPILOG,
     )
     command.set_defaults(call=_doctor)
     doctor.add_arguments(command)
