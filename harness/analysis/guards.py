@@ -20,8 +20,7 @@ from harness.analysis.steps import OK, counted
 from harness.analysis.validity import ODD_TEXT_SHARE, SERVER_COUNTS, SPOILT_SHARE, finding
 
 ALL_CUT = 20  # outputs, every one of them cut at the limit: a model that ends at all ends one in so many
-RISING = 10  # counts in a row, none below the one before: by chance once in millions
-RISEN = 3.0  # times the first: counts of steps of one kind are near each other and may rise a little
+RISING = 10  # counts one above the other, and none below the one before: by chance once in millions
 WARM_SHARE = 0.3  # of a first prompt: the template's head and the label's beginning are a tenth, another cell's prompt nearly all
 EXTRA_ROUNDS = 2  # the last round may be cut, and an engine that schedules ahead may run one more
 ARM = ("workload", "arm")
@@ -65,9 +64,8 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     ).fill_null(False)
     known = good.filter(pl.col("drafter") & drafted.is_not_null()).with_columns(wrong=wrong)
     for part in known.sort("cell", "sent_ns").partition_by(ARM, maintain_order=True):
-        counts = part["num_draft_tokens"]
-        first, last = counts[0], counts[-1]
-        rises = part.height >= RISING and not (counts.diff() < 0).any() and last >= RISEN * max(first, 1)
+        growth = part["num_draft_tokens"].diff()
+        rises = (growth > 0).sum() >= RISING - 1 and not (growth < 0).any()
         if rises:
             yield finding("counts_cumulative", "invalid", *_place(part), part.height)
         elif part["wrong"].any():

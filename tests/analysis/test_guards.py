@@ -171,6 +171,13 @@ def test_counts_that_are_sums_over_the_server_s_life(tmp_path: Path) -> None:
     assert "counts_impossible" not in findings
 
 
+def test_a_drafter_that_rarely_drafts_is_none_of_that(tmp_path: Path) -> None:
+    """Nothing drafted in nine steps and three tokens in the last rises too, and is no sum."""
+    specs = [counters(0, 0, 0)] * 9 + [counters(1, 3, 1)]
+    arm = [step(cell_key(), f"t{i}", due=100 * i, end=100 * i + 100, spec=spec) for i, spec in enumerate(specs)]
+    assert "counts_cumulative" not in found(tmp_path, [*solo_tasks(cell_key(BASELINE), [100] * 10), *arm])
+
+
 def test_server_counters_that_went_back(tmp_path: Path) -> None:
     """Counters that are lower after the cell than before are told as that, not as somebody else's tokens."""
     ended = cell(cell_key(), server_before=counters(50, 200, 100), server_after=counters(10, 40, 20))
