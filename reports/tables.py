@@ -171,7 +171,7 @@ def _summary_text(frame: pl.DataFrame, words: Wording, width: int) -> str:
         if text_width(text) <= width:
             break
     signs = _signs_text(frame, words) if set(names) & set(FIGURES) else ""
-    return f"{text}\n{signs}" if signs else text
+    return f"{text}\n\n{signs}" if signs else text
 
 
 def _with_sign(words: Wording, name: str, row: Row) -> str:
