@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from drafters.training.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
+from drafters.training.reference import attention
 from drafters.training.reference.model import build_target
 from drafters.training.reference.packing import CONTEXT, IDS, DataError, Mixture, Part, read_manifest
 
@@ -106,6 +107,8 @@ class Training:
         }
         self.mixture = Mixture(self.parts, weights, settings.seed)
         self.model = build_target()
+        if settings.precision == "bf16" and attention.register():
+            self.model.set_attn_implementation(attention.NAME)
         matrices = [p for n, p in self.model.named_parameters() if p.ndim == 2 and "embed_tokens" not in n]
         chosen = {id(p) for p in matrices}
         rest = [p for p in self.model.parameters() if id(p) not in chosen]

@@ -104,7 +104,7 @@ def _bind_document(document: Document, rng: random.Random, held_out: bool) -> No
 
 
 def tool_request(language: str, held_out: bool, rng: random.Random) -> Turns:
-    """Ask for one call of an invented tool among others, with every value in the request, and report its result."""
+    """Ask for calls of invented tools, one after the other, with every value in the request, and report their results."""
     korean = language == "ko"
     words = load_lists("phrases")
     document = new_document(rng)
@@ -113,7 +113,7 @@ def tool_request(language: str, held_out: bool, rng: random.Random) -> Turns:
         tool = invent_tool(korean, held_out, rng)
         tools[tool.schema["name"]] = tool
     turns = [("system", system_text(document.pick(words["systems"][language]), list(tools.values()), rng))]
-    for _ in range(rng.randrange(1, 4)):
+    for _ in range(rng.randrange(2, 6)):
         tool = rng.choice(list(tools.values()))
         values = _values(tool, words["samples"][language], document)
         said = [load_lists("tools")["roles"][role][language].replace("$v", value) for role, value in values.items()]
