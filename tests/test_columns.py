@@ -27,6 +27,11 @@ FRAMES = (
     "LOSSLESS",
     "SLO",
     "THRESHOLDS",
+    "PERCENTILES",
+    "AGENTS",
+    "REPEATS",
+    "SIZING",
+    "TORNADO",
 )
 
 

@@ -7,7 +7,7 @@ A frame with no rows still has its columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import polars as pl
@@ -33,9 +33,12 @@ CELLS = (
 )  # fmt: skip
 SUMMARY = (  # n_tasks: runs of tasks, each instance and repeat by itself
     "workload", "arm", "concurrency", "n_tasks", "n_steps", "n_steps_failed", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms",
-    "step_latency_p50_s", "step_latency_p90_s", "task_time_mean_s", "task_time_p50_s", "task_time_p90_s", "task_time_no_wait_mean_s",
-    "output_tokens_per_s", "tasks_per_hour", "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass",
-    "speed_up", "speed_up_low", "speed_up_high", "identical_share", "slo_attainment",
+    "step_latency_p50_s", "step_latency_p90_s", "task_time_mean_s", "task_time_mean_s_low", "task_time_mean_s_high",
+    "task_time_p50_s", "task_time_p90_s", "task_time_no_wait_mean_s", "output_tokens_per_s",
+    "tasks_per_hour", "tasks_per_hour_low", "tasks_per_hour_high", "acceptance_length", "acceptance_length_macro", "acceptance_rate",
+    "tokens_per_pass", "speed_up", "speed_up_low", "speed_up_high", "identical_share", "identical_share_low", "identical_share_high",
+    "slo_attainment", "slo_attainment_low", "slo_attainment_high",
+    "good_tasks_per_hour", "good_tasks_per_hour_low", "good_tasks_per_hour_high",
 )  # fmt: skip
 ACCEPTANCE = (  # kind, language and concurrency are null in rows that pool over them
     "workload", "arm", "concurrency", "kind", "language", "n_steps", "n_steps_with_rounds", "num_drafts", "num_accepted_in_rounds",
@@ -69,6 +72,31 @@ LOSSLESS = (  # against the baseline's output of the same step, temperature 0
     "first_difference_token_p50", "example_step",
 )  # fmt: skip
 SLO = ("workload", "arm", "concurrency", "objective", "limit", "observed", "n", "attained_share", "met")
+# n: values, n_tasks: distinct tasks; observed null below the tasks that a percentile needs to be shown at all; from n_needed on it can
+# be relied on; the limits are order statistics, null where the sample does not hold one
+PERCENTILES = (
+    "workload", "arm", "concurrency", "metric", "percent", "n", "n_tasks", "n_needed", "observed", "observed_low", "observed_high",
+)  # fmt: skip
+# capacity: found (the objectives are first missed inside the range) | at_least (kept at the highest load: agents is that load) | none
+# (missed at the lowest: agents is 0 where that is 1, else null) | unknown; workload null: equal shares of agents, modelled; interval
+# as in BREAK_EVEN; limited_by: the objective that gives way first
+AGENTS = (
+    "workload", "arm", "slo", "agents", "agents_low", "agents_high", "interval", "capacity", "limited_by", "lowest_concurrency",
+    "highest_concurrency", "n_tasks",
+)  # fmt: skip
+# repeats_more: 0 where it is decided, null where no number of repeats decides; tasks_needed likewise
+REPEATS = ("workload", "arm", "concurrency", "n_tasks", "repeats", "decided", "repeats_more", "tasks_needed")
+# Of a sizing (harness size): one row an arm; costs null where no price was stated
+SIZING = (
+    "arm", "agents", "agents_low", "agents_high", "capacity", "limited_by", "servers", "servers_low", "servers_high",
+    "agents_per_server", "task_time_mean_s", "task_time_mean_s_low", "task_time_mean_s_high", "tasks_per_hour", "power_watts",
+    "power_source", "kwh_per_1000_tasks", "cost_per_1000_tasks", "cost_per_1000_tasks_low", "cost_per_1000_tasks_high",
+    "cost_per_year", "servers_saved",
+)  # fmt: skip
+TORNADO = (  # swing: of the cost, without a price of the servers, relative to the sizing itself
+    "arm", "assumption", "source", "value", "value_low", "value_high", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high",
+    "swing",
+)  # fmt: skip
 # Of a comparison: "before" and "after" are two runs, or two arms of one. Everything rests on what both sides have.
 _ARMS = ("workload", "arm_before", "arm_after")
 COMPARED_TIMES = (
@@ -96,6 +124,18 @@ COMPARED_STEPS = (  # n_steps: that succeeded on both sides
 )  # fmt: skip
 DIFFERENCES = ("severity", "workload", "setting", "value_before", "value_after")
 THRESHOLDS = ("workload", "arm", "threshold", "observed", "met", "reason")  # reason: null, or why met is null
+
+PERCENTILES_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(PERCENTILES, pl.Float64)
+    | dict.fromkeys(("workload", "arm", "metric"), pl.String)
+    | dict.fromkeys(("concurrency", "percent", "n", "n_tasks", "n_needed"), pl.Int64)
+)
+AGENTS_SCHEMA: Mapping[str, type[pl.DataType]] = dict.fromkeys(AGENTS, pl.Int64) | dict.fromkeys(
+    ("workload", "arm", "slo", "interval", "capacity", "limited_by"), pl.String
+)
+REPEATS_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(REPEATS, pl.Int64) | dict.fromkeys(("workload", "arm"), pl.String) | {"decided": pl.Boolean}
+)
 
 Severity = Literal["note", "warning", "invalid"]
 
@@ -158,3 +198,6 @@ class RunAnalysis:
     thresholds: pl.DataFrame
     findings: tuple[Finding, ...]
     verdicts: tuple[Verdict, ...]
+    percentiles: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PERCENTILES_SCHEMA))
+    agents: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=AGENTS_SCHEMA))
+    repeats: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REPEATS_SCHEMA))
