@@ -73,7 +73,8 @@ class Round:
 
     ``t_ns`` is when it was verified, or, where only the client's clock is known, when its chunk arrived. ``round_index`` numbers
     the engine's own rounds and is the same for all requests that shared one, ``batch_size`` says how many they were. ``draft_ns``,
-    ``verify_ns`` and ``host_ns`` (the rest) are the times of the whole round, not this request's share.
+    ``verify_ns`` and ``host_ns`` (the rest) are the times of the whole round, not this request's share; so are ``prefill_tokens``
+    (prompt tokens fed in the same forward) and ``context_tokens`` (tokens that its requests had before it, summed).
     """
 
     t_ns: int
@@ -84,11 +85,14 @@ class Round:
     draft_ns: int | None = None
     verify_ns: int | None = None
     host_ns: int | None = None
+    prefill_tokens: int | None = None
+    context_tokens: int | None = None
 
     def to_row(self) -> list[int | None]:
         """Return the values in the order of the fields; those of an engine that tells no more are left out at the end."""
         row = [getattr(self, field.name) for field in fields(self)]
-        return row if any(value is not None for value in row[4:]) else row[:4]
+        known = [length for length in (4, 8) if not any(value is not None for value in row[length:])]
+        return row[: known[0]] if known else row
 
     @classmethod
     def from_row(cls, row: Sequence[int | None]) -> Round:

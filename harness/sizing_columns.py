@@ -105,8 +105,9 @@ _SIZING = (
     column("assumption", ("Assumption", "가정"), None, None, (
         "What is moved while everything else stays.", "다른 것은 그대로 두고 움직여 본 것.")),
     column("source", ("Source", "출처"), None, None, (
-        "measured: moved to the ends of its interval; stated: moved by a fifth up and down (headroom by 0.1, years by 1).",
-        "measured: 구간의 양 끝으로 움직임. stated: 5분의 1씩 올리고 내림(여유는 0.1, 연수는 1).",
+        "measured: moved to the ends of its interval; stated: moved by a fifth up and down (headroom by 0.1, years by 1); "
+        "modelled: computed from the cost model, not measured.",
+        "measured: 구간의 양 끝으로 움직임. stated: 5분의 1씩 올리고 내림(여유는 0.1, 연수는 1). modelled: 비용 모형으로 계산한 것이며 측정값이 아니다.",
     )),
     column("value", ("Value", "값"), None, None, ("What the sizing itself uses.", "산정에 쓴 값.")),
     *bounds("value", ("Value", "값"), None, None, (

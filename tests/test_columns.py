@@ -32,6 +32,11 @@ FRAMES = (
     "REPEATS",
     "SIZING",
     "TORNADO",
+    "COSTS",
+    "PREDICTED",
+    "PREDICTED_BREAK_EVEN",
+    "HARDWARE",
+    "LANGUAGE_LOSS",
 )
 
 

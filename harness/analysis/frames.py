@@ -97,6 +97,29 @@ TORNADO = (  # swing: of the cost, without a price of the servers, relative to t
     "arm", "assumption", "source", "value", "value_low", "value_high", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high",
     "swing",
 )  # fmt: skip
+# Modelled: what follows from measured rounds, beside what was measured where that exists.
+COSTS = (  # part: verify (the target's forward) | draft | host (the rest of a round) | pass (all of it); arm null: all; cost_source: rounds | cells
+    "part", "arm", "batch_size", "round_tokens", "context_tokens", "n_rounds", "measured_ms", "modelled_ms", "residual_share", "cost_source",
+)  # fmt: skip
+PREDICTED = (  # of decoding; workload null: all; hardware null: the machine that was measured; num_tokens 0: no drafts
+    "workload", "arm", "hardware", "batch_size", "num_tokens", "tokens_per_pass", "plain_ms", "draft_ms", "verify_ms", "host_ms",
+    "decode_speed_up", "best", "source",
+)  # fmt: skip
+PREDICTED_BREAK_EVEN = (  # the measured one stands beside the draft length with which it was measured
+    "workload", "arm", "num_tokens", "side", "batch_break_even", "break_even_modelled",
+    "break_even", "break_even_low", "break_even_high", "highest_batch", "source",
+)  # fmt: skip
+HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here on products take longer than reading
+    "hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens", "source", "cited",
+)  # fmt: skip
+# What a group of languages loses against another; workload null: all; concurrency null: all loads, then without times. n_kinds: kinds of
+# steps that both have, weighed alike (0: they have none in common, and are compared as they are)
+LANGUAGE_LOSS = (
+    "workload", "arm", "language_group", "reference_group", "concurrency", "n_tasks", "n_tasks_reference", "n_steps", "n_kinds",
+    "acceptance_length", "acceptance_length_reference", "acceptance_length_loss", "acceptance_length_loss_low", "acceptance_length_loss_high",
+    "tokens_per_pass", "tokens_per_pass_reference", "decode_s", "time_loss_s", "time_loss_share", "time_loss_share_low", "time_loss_share_high",
+    "win_back",
+)  # fmt: skip
 # Of a comparison: "before" and "after" are two runs, or two arms of one. Everything rests on what both sides have.
 _ARMS = ("workload", "arm_before", "arm_after")
 COMPARED_TIMES = (
@@ -135,6 +158,29 @@ AGENTS_SCHEMA: Mapping[str, type[pl.DataType]] = dict.fromkeys(AGENTS, pl.Int64)
 )
 REPEATS_SCHEMA: Mapping[str, type[pl.DataType]] = (
     dict.fromkeys(REPEATS, pl.Int64) | dict.fromkeys(("workload", "arm"), pl.String) | {"decided": pl.Boolean}
+)
+COSTS_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(COSTS, pl.Float64)
+    | dict.fromkeys(("part", "arm", "cost_source"), pl.String)
+    | {"n_rounds": pl.Int64}
+)
+PREDICTED_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(PREDICTED, pl.Float64)
+    | dict.fromkeys(("workload", "arm", "hardware", "source"), pl.String)
+    | {"batch_size": pl.Int64, "num_tokens": pl.Int64, "best": pl.Boolean}
+)
+PREDICTED_BREAK_EVEN_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(PREDICTED_BREAK_EVEN, pl.Float64)
+    | dict.fromkeys(("workload", "arm", "side", "source"), pl.String)
+    | {"num_tokens": pl.Int64, "highest_batch": pl.Int64}
+)
+HARDWARE_SCHEMA: Mapping[str, type[pl.DataType]] = dict.fromkeys(HARDWARE, pl.Float64) | dict.fromkeys(
+    ("hardware", "source", "cited"), pl.String
+)
+LANGUAGE_LOSS_SCHEMA: Mapping[str, type[pl.DataType]] = (
+    dict.fromkeys(LANGUAGE_LOSS, pl.Float64)
+    | dict.fromkeys(("workload", "arm", "language_group", "reference_group"), pl.String)
+    | dict.fromkeys(("concurrency", "n_tasks", "n_tasks_reference", "n_steps", "n_kinds"), pl.Int64)
 )
 
 Severity = Literal["note", "warning", "invalid"]
@@ -180,6 +226,21 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """What other tools take from one arm, all workloads of the run taken together.
+
+    ``vllm_table`` has entries (first batch, last batch, drafted tokens), is modelled, and ``None`` without a cost model.
+    ``accepted_tokens`` are accepted drafted tokens a pass under each limit from 1 on, the bonus token left out; ``nextn`` is the limit
+    that is handed to aiconfigurator.
+    """
+
+    arm: str
+    vllm_table: tuple[tuple[int, int, int], ...] | None
+    accepted_tokens: tuple[float, ...]
+    nextn: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunAnalysis:
     """All figures of a run. Arms whose method is synthetic appear in the frames but never in ``break_even`` or ``verdicts``."""
 
@@ -201,3 +262,8 @@ class RunAnalysis:
     percentiles: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PERCENTILES_SCHEMA))
     agents: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=AGENTS_SCHEMA))
     repeats: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REPEATS_SCHEMA))
+    costs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COSTS_SCHEMA))
+    predicted: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PREDICTED_SCHEMA))
+    predicted_break_even: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PREDICTED_BREAK_EVEN_SCHEMA))
+    language_loss: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LANGUAGE_LOSS_SCHEMA))
+    hand_overs: tuple[HandOver, ...] = ()
