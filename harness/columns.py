@@ -15,6 +15,7 @@ from harness.column_form import bounds as _bounds
 from harness.column_form import column as _column
 from harness.column_form import percentiles as _percentiles
 from harness.compared_columns import COMPARED
+from harness.decision_columns import DECISION
 from harness.predicted_columns import MODELLED
 from harness.sizing_columns import SIZED
 
@@ -368,6 +369,6 @@ _OUTCOME = (
 COLUMNS: Mapping[str, Column] = MappingProxyType(
     {
         column.name: column
-        for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS, *COMPARED, *SIZED, *MODELLED)
+        for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS, *COMPARED, *SIZED, *DECISION, *MODELLED)
     }
 )
