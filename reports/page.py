@@ -8,14 +8,14 @@ import polars as pl
 
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import charts, drafters, objectives, trust
-from reports.sections import Headline, Section, page
+from reports import buyer, charts, drafters, objectives, trust
+from reports.headlines import headlines
+from reports.sections import Section, page
 from reports.synthetic import marked
-from reports.tables import Table, break_even, header, table
-from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, sentence, side_text
+from reports.tables import Table, break_even, count, header, hint, table
+from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, side_text
 from reports.wording import Wording, crossing, interval, wording
 
-MOST_SENTENCES = 3  # of verdict at the top of the page
 TERMS = ("cell", "round", "pass")  # words of the column definitions that are no columns themselves
 
 
@@ -40,22 +40,12 @@ def render(analysis: RunAnalysis, lang: str) -> str:
     return page(words, content)
 
 
-def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
-    """Return the first sentences of the page: the arms that hold out longest, pooled over workloads where that was computed."""
-    context = Context.of(analysis)
-    return [
-        Headline(sentence(item, words.lang, context), level, words.text(f"certainty.{level}"))
-        for item in leading(analysis)[:MOST_SENTENCES]
-        for level in (certainty(item, context),)
-    ]
-
-
 def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
     """Return the parts of the page in reading order; a part without any content still says why it is empty."""
     load = ("workload", "arm", "concurrency")
     parts = [
-        Section("verdicts", words.text("table.verdicts"), _legend(analysis, words), (), _some(_verdicts(analysis, words)),
-                _more(analysis, words)),
+        buyer.offer_section(analysis, words),
+        Section("verdicts", words.text("table.verdicts"), _legend(analysis, words), (), _some(_verdicts(analysis, words))),
         _figure(
             analysis, words, "speed_up", charts.speed_up,
             _speed_up(analysis, words), break_even(analysis, ("workload", "arm", "break_even", "side", "lowest_concurrency",
@@ -79,6 +69,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
         ),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
         drafters.section(analysis, words),
+        _figure(analysis, words, "pareto", buyer.pareto_charts, buyer.pareto_table(analysis, words)),
         _figure(
             analysis, words, "lossless", charts.lossless,
             _of(analysis.lossless, (*load, "n_steps", "n_identical", "identical_share", "first_difference_token_min",
@@ -98,7 +89,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
         _trust(analysis, words),
         Section("glossary", words.text("section.glossary"), words.text("lead.glossary"), tables=(glossary(words),), detail=True),
     ]  # fmt: skip
-    return parts if analysis.verdicts else parts[1:]
+    return [part for part in parts if part.id != "verdicts" or analysis.verdicts]
 
 
 def glossary(words: Wording) -> Table:
@@ -188,8 +179,8 @@ def _acceptance(analysis: RunAnalysis, words: Wording) -> Table:
             key = (item.workload, item.arm, item.values.get("language"))
             marks.setdefault(key, []).append(words.text(f"mark.{item.code}"))
     places = frame.select("workload", "arm", "language").iter_rows()
-    rows = tuple((*row, ", ".join(marks.get(place, ()))) for row, place in zip(shown.rows, places, strict=True))
-    return Table(shown.caption, (*shown.headers, words.text("table.mark")), (*shown.numeric, False), rows)
+    marked_as = [(", ".join(marks.get(place, ())),) for place in places]
+    return shown.with_columns((words.text("table.mark"),), (False,), marked_as)
 
 
 def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
@@ -201,10 +192,8 @@ def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
         for row in analysis.speed_up.filter(pl.col("window") == "whole").iter_rows(named=True)
     }
     keys = main.select("workload", "arm", "concurrency").iter_rows()
-    rows = tuple(
-        (*row, whole.get(key, words.figure("speed_up", None))) for row, key in zip(shown.rows, keys, strict=True)
-    )
-    return Table(shown.caption, (*shown.headers, words.text("table.whole_window")), (*shown.numeric, True), rows)
+    cells = [(whole.get(key, words.figure("speed_up", None)),) for key in keys]
+    return shown.with_columns((words.text("table.whole_window"),), (True,), cells, (hint("window", words),))
 
 
 def _survival(analysis: RunAnalysis, words: Wording) -> Table:
@@ -217,7 +206,11 @@ def _survival(analysis: RunAnalysis, words: Wording) -> Table:
         )
     rows = tuple((*key, *(values.get(position, "") for position in positions)) for key, values in by_arm.items())
     headers = (words.header("workload"), words.header("arm"), *map(str, positions))
-    return Table(f"{words.text('table.survival')} (%)", headers, (False, False, *[True] * len(positions)), rows)
+    hints = (hint("workload", words), hint("arm", words), *[hint("survival", words)] * len(positions))
+    rounds = {(row["workload"], row["arm"]): count(row, words) for row in pooled.iter_rows(named=True)}
+    counts = tuple(rounds[key] for key in by_arm)
+    numeric = (False, False, *[True] * len(positions))
+    return Table(f"{words.text('table.survival')} (%)", headers, numeric, rows, hints, counts)
 
 
 def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
@@ -253,7 +246,9 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
         words.header("acceptance_length"), words.text("certainty.title"),
     )  # fmt: skip
     numeric = (False, False, True, True, True, False, True, True, True, False)
-    return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts))
+    names = ("workload", "arm", "speed_up", "speed_up", "break_even", "side", "n_tasks", "identical_share", "acceptance_length")
+    hints = (*(hint(name, words) for name in names), _legend(analysis, words))
+    return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts), hints)
 
 
 def _legend(analysis: RunAnalysis, words: Wording) -> str:
@@ -261,11 +256,6 @@ def _legend(analysis: RunAnalysis, words: Wording) -> str:
     levels = dict.fromkeys(certainty(item, context) for item in analysis.verdicts)
     meanings = (f"{words.text(f'certainty.short.{level}')} = {words.text(f'certainty.{level}')}" for level in levels)
     return f"{words.text('certainty.title')}: {'; '.join(meanings)}."
-
-
-def _more(analysis: RunAnalysis, words: Wording) -> tuple[str, ...]:
-    rest = len(leading(analysis)) - MOST_SENTENCES
-    return (words.text("lead.more_arms", n=rest),) if rest > 0 else ()
 
 
 def _findings(analysis: RunAnalysis, words: Wording) -> Table:
