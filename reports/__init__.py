@@ -9,6 +9,7 @@ from harness.analysis.frames import RunAnalysis
 from harness.errors import RunFolderError
 from reports.objectives import missed_thresholds
 from reports.page import render
+from reports.summary import write_summary
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
 from reports.workbook import write_workbook
@@ -26,7 +27,7 @@ class Paths:
 
 
 def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
-    """Write the CSV files, ``report.xlsx`` and ``report.html`` into a folder, over older ones of the same names.
+    """Write the CSV files, ``report.xlsx``, ``report.html`` and ``summary.json`` into a folder, over older ones of the same names.
 
     Raises:
         RunFolderError: if a file cannot be written.
@@ -36,6 +37,7 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
         page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+        write_summary(analysis, folder, lang)
         return Paths(page, write_workbook(analysis, folder / "report.xlsx", lang), write_csv(analysis, folder))
     except OSError as error:
         place = error.filename or folder

@@ -1,4 +1,4 @@
-"""What one group of languages loses against another with the same drafter, in accepted tokens and in time, and what winning it back is worth.
+"""What one group of languages loses against another with the same drafter, in tokens and in time, and what winning it back is worth.
 
 Languages mostly come from different workloads, with other kinds of steps. So only kinds that both groups have are compared, the reference
 weighed by how much of each kind the group has. The time lost is modelled: the group's measured decoding, less what it would take if each
@@ -135,12 +135,11 @@ def _row(
     limits, share_limits = _limits(sums) if min(n_tasks, n_reference) >= MIN_TASKS else ((None, None), (None, None))
     share = 1 - tokens / tokens_reference
     time = _time(group, times, share) if load is not None and np.isfinite(share) else (None, None, None)
-    shares = (_known(share), *share_limits) if load is not None else (None, None, None)
     sure = share_limits[0] is not None and share_limits[0] > 0
     return (
         *key, load, n_tasks, n_reference, group.height, n_kinds,
         _known(length), _known(length_reference), _known(length_reference - length), *limits,
-        _known(tokens), _known(tokens_reference), *time[:2], *shares, time[2] if sure else None,
+        _known(tokens), _known(tokens_reference), *time[:2], _known(share), *share_limits, time[2] if sure else None,
     )  # fmt: skip
 
 

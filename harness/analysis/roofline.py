@@ -89,13 +89,12 @@ class Roofline:
         needed = self.target.weight_bytes + batch * context * self.target.kv_bytes_per_token
         return needed <= self.hardware.memory_gb * GIGA
 
-    @property
-    def single_tokens_per_s(self) -> float:
-        """Upper limit of one request without drafting: every token reads all weights once."""
-        return self.hardware.bandwidth_gb_s * GIGA / self.target.weight_bytes
 
-    @property
-    def saturation_tokens(self) -> float:
-        """Tokens of a round from which products take longer than reading the weights: from there on drafting is paid in full."""
-        reading_s = self.target.weight_bytes / (self.hardware.bandwidth_gb_s * GIGA)
-        return reading_s * self.hardware.dense_tflops * TERA / (2 * self.target.parameters)
+def single_tokens_per_s(hardware: Hardware, target: Target) -> float:
+    """Return the upper limit of one request without drafting: every token reads all weights once."""
+    return hardware.bandwidth_gb_s * GIGA / target.weight_bytes
+
+
+def saturation_tokens(hardware: Hardware, target: Target) -> float:
+    """Return the tokens of a round from which products take longer than reading the weights: from there drafting is paid in full."""
+    return hardware.dense_tflops * TERA / (2 * target.parameters) / single_tokens_per_s(hardware, target)

@@ -93,7 +93,13 @@ def test_decoding_of_single_requests_gives_the_same_costs() -> None:
                     tokens = batch * (1 + drafted)
                     ms = 10 + max(0.0, tokens - 8) + batch * context / 1000 + 0.5 * drafted + 0.05 * prefill
                     place = {"cell": 0, "workload": "office", "arm": arm, "concurrency": batch, "passes": 8}
-                    load = {"batch": batch, "tokens": tokens, "context": batch * context, "prefill": prefill, "drafted": drafted}
+                    load = {
+                        "batch": batch,
+                        "tokens": tokens,
+                        "context": batch * context,
+                        "prefill": prefill,
+                        "drafted": drafted,
+                    }
                     rows.append(place | load | {"decode_ms": 8 * ms})
     found = fit_passes(pl.DataFrame(rows, schema=PASSES), {DRAFTER: "eagle3"})
     assert found is not None

@@ -62,7 +62,9 @@ def test_a_mean_length_is_spread_over_its_neighbours(tmp_path: Path) -> None:
     assert found.lengths.tolist() == pytest.approx([0, 0, 0.5, 0.5])
 
 
-@pytest.mark.parametrize("record", [drafting(None, 10, 20, 12, [8, 4]), drafting(20, 0, 0, 0, None), drafting(20, 10, 20, 12, None)])
+@pytest.mark.parametrize(
+    "record", [drafting(None, 10, 20, 12, [8, 4]), drafting(20, 0, 0, 0, None), drafting(20, 10, 20, 12, None)]
+)
 def test_unknown_passes_or_positions_make_no_profile(tmp_path: Path, record: StepRecord) -> None:
     """Nor does an arm that never drafted."""
     assert profile(steps_of(tmp_path, record), NO_ROUNDS) is None

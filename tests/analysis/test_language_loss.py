@@ -52,7 +52,7 @@ def test_korean_is_told_what_it_loses_in_tokens_and_in_time(tmp_path: Path) -> N
 
 
 def test_only_kinds_that_both_have_are_compared_and_weigh_as_in_korean(tmp_path: Path) -> None:
-    """Korean: half replies (4), half summaries (8). English edits code brilliantly, which nobody does in Korean; its replies have 6, its many
+    """Korean: half replies (4), half summaries (8). English edits code brilliantly, which nobody does in Korean; its replies have 6, its
     summaries 10: (6 + 10) / 2 ÷ 10 rounds = 0.8 against 0.6."""
     korean = [call(n, "ko", 4 if n % 2 else 8, "reply" if n % 2 else "summarize") for n in range(6)]
     english = [call(6, "en", 6, "reply"), *(call(n, "en", 10, "summarize") for n in range(7, 11))]

@@ -22,9 +22,11 @@ def call(task: str, sent: float, first: float, end: float, **fields: object) -> 
 
 
 def test_a_call_sees_the_others_for_as_long_as_they_decode_beside_it(tmp_path: Path) -> None:
-    """t1 decodes from 100 to 300; t2 reads its prompt until 200 and then decodes: 1.5 requests on average, 100 prompt tokens in ten passes."""
+    """t1 decodes from 100 to 300; t2 reads its prompt until 200, then decodes: 1.5 requests on average, 100 prompt tokens in ten passes."""
     found = decode_passes(
-        read_records(run_folder(tmp_path / "run", [call("t1", 0, 100, 300), call("t2", 100, 200, 300)], None, PLAN)).steps
+        read_records(
+            run_folder(tmp_path / "run", [call("t1", 0, 100, 300), call("t2", 100, 200, 300)], None, PLAN)
+        ).steps
     ).sort("decode_ms")
     second, first = found.iter_rows(named=True)
     assert (first["batch"], second["batch"]) == (pytest.approx(1.5), pytest.approx(2))

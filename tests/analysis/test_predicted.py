@@ -71,13 +71,17 @@ def crossing_at(frame: pl.DataFrame, num_tokens: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("times", [True, False], ids=["rounds", "cells"])
-def test_the_break_even_of_the_known_engine_is_predicted_with_and_without_times_of_rounds(tmp_path: Path, times: bool) -> None:
+def test_the_break_even_of_the_known_engine_is_predicted_with_and_without_times_of_rounds(
+    tmp_path: Path, times: bool
+) -> None:
     """Three drafts: 2 tokens for 10 + (4B − 8) + 0.1B + 1.7 ms, plain 10 + 0.1B + 0.2 ms: 2 (10.2 + 0.1B) = 3.7 + 4.1B at B = 4.28."""
     found = analyse(run_of(tmp_path / "run", times=times))
     row = crossing_at(found.predicted_break_even, 3)
     assert row["side"] == "crossed"
     assert row["batch_break_even"] == pytest.approx(4.28, rel=0.02 if times else 0.15)
-    assert row["break_even_modelled"] == pytest.approx(row["batch_break_even"])  # nobody waits: as many decode as are in progress
+    assert row["break_even_modelled"] == pytest.approx(
+        row["batch_break_even"]
+    )  # nobody waits: as many decode as are in progress
     assert row["break_even"] == pytest.approx(found.break_even["break_even"][0])
     assert row["source"] == "modelled"
     assert set(found.costs["cost_source"]) == {"rounds" if times else "cells"}

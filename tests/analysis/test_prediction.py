@@ -25,7 +25,13 @@ from tests.analysis.modelled import DRAFTER
 
 # 10 ms up to 8 tokens, 1 ms for each further one up to 64; drafting half a millisecond a position; nothing else
 MODEL = CostModel(
-    "rounds", Forward(10.0, (1.0, 8.0, 64.0), (0.0, 56.0), 0.0, 0.0), {DRAFTER: DraftCost(0, 0, 0.5, 0)}, 0.0, 0.0, 100, 0.0
+    "rounds",
+    Forward(10.0, (1.0, 8.0, 64.0), (0.0, 56.0), 0.0, 0.0),
+    {DRAFTER: DraftCost(0, 0, 0.5, 0)},
+    0.0,
+    0.0,
+    100,
+    0.0,
 )
 # always drafts three tokens; half of the first are accepted, a quarter of the second, an eighth of the third
 ALWAYS = DraftProfile(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0.5, 0.25, 0.125]))

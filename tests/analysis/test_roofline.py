@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.costmodel import CostModel, DraftCost, Forward
-from harness.analysis.roofline import Roofline, Target
+from harness.analysis.roofline import Roofline, Target, saturation_tokens, single_tokens_per_s
 from harness.errors import UsageError
 from harness.hardware import Hardware, catalogue, choose
 
@@ -26,20 +26,25 @@ def roofline(name: str, target: Target, method: str = "eagle3") -> Roofline:
 def test_16_gb_of_weights_at_273_gb_s_give_about_17_tokens_a_second() -> None:
     """The reference row: 273 / 16."""
     found = roofline("dgx-spark", Target(16e9, 8e9, 0))
-    assert found.single_tokens_per_s == pytest.approx(17.06, abs=0.01)
+    assert single_tokens_per_s(found.hardware, found.target) == pytest.approx(17.06, abs=0.01)
     forward_ms, rest_ms = found.plain_parts_ms(1, 0)
     assert (1000 / forward_ms, rest_ms) == (pytest.approx(17.06, abs=0.01), 0)
 
 
 @pytest.mark.parametrize(
     ("name", "bytes_per_weight", "tokens", "batches"),
-    [("h100", 2, 295, (74, 37, 18)), ("h200", 2, 206, (52, 26, 13)), ("h200", 0.5, 52, (13, 6, 3)), ("a100-80gb", 2, 153, (38, 19, 10))],
+    [
+        ("h100", 2, 295, (74, 37, 18)),
+        ("h200", 2, 206, (52, 26, 13)),
+        ("h200", 0.5, 52, (13, 6, 3)),
+        ("a100-80gb", 2, 153, (38, 19, 10)),
+    ],
 )
 def test_saturation_is_that_of_published_tables(
     name: str, bytes_per_weight: float, tokens: int, batches: tuple[int, ...]
 ) -> None:
     """Bytes a weight × FLOP/s ÷ 2 ÷ bandwidth, and over 4, 8 and 16 tokens a request; quantised weights saturate four times as early."""
-    found = roofline(name, Target(8e9 * bytes_per_weight, 8e9, 0)).saturation_tokens
+    found = saturation_tokens(KNOWN[name], Target(8e9 * bytes_per_weight, 8e9, 0))
     assert round(found) == tokens
     assert [round(found / (k + 1)) for k in (3, 7, 15)] == pytest.approx(batches, abs=1)
 
@@ -86,7 +91,10 @@ def test_own_rows_join_the_catalogue_and_replace_those_of_their_name(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- {name: x, title: X, bandwidth_gb_s: -1, dense_tflops: 1, memory_gb: 1, source: s}", r"own.yaml:1: bandwidth_gb_s is -1"),
+        (
+            "- {name: x, title: X, bandwidth_gb_s: -1, dense_tflops: 1, memory_gb: 1, source: s}",
+            r"own.yaml:1: bandwidth_gb_s is -1",
+        ),
         ("\n- {name: x, title: X, dense_tflops: 1, memory_gb: 1, source: s}", r"own.yaml:2: bandwidth_gb_s is missing"),
         ("- {name: x, speed: 3}", r"own.yaml:1: unknown key 'speed'"),
         ("name: x", "own.yaml:1: .*list"),

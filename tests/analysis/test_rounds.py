@@ -99,7 +99,7 @@ def test_a_half_written_last_line_is_left_out_and_a_damaged_one_is_named(tmp_pat
     file.write_bytes(whole + whole[:-20])
     assert read_rounds(folder, CELLS).height == 1
     file.write_bytes(whole.replace(b'"rounds":[[', b'"rounds":[3,['))
-    with pytest.raises(RunFolderError, match="rounds.jsonl"):
+    with pytest.raises(RunFolderError, match=r"rounds\.jsonl"):
         read_rounds(folder, CELLS)
 
 
