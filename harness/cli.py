@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, serve
+from harness.commands import compare, predict, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
@@ -121,6 +121,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(call=_compare)
     compare.add_arguments(command)
+
+    command = commands.add_parser(
+        "size", help="servers, cost and energy for a number of agents, from a run", epilog=EPILOG
+    )
+    command.set_defaults(call=_size)
+    size.add_arguments(command)
+
+    command = commands.add_parser(
+        "predict", help="other draft lengths, batch sizes and hardware, modelled from a run", epilog=EPILOG
+    )
+    command.set_defaults(call=_predict)
+    predict.add_arguments(command)
 
     command = commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
     command.set_defaults(call=_serve)
@@ -240,7 +252,7 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
 
 
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
-    from harness import experiment
+    from harness import experiment, manifest
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
@@ -257,6 +269,8 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
     ]  # the run may be continued from another folder than it was started in
     plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
     experiment.check_resumable(plan, folder)
+    if folder.manifest["status"] != "complete" and manifest.note_continuation(folder.manifest):
+        folder.write_manifest()
     if folder.repair():
         console.print("a half-written last line was cut off; its cell is measured again")
     return folder, plan
@@ -314,6 +328,22 @@ def _compare(args: argparse.Namespace, argv: list[str], console: Console) -> int
         bar.update("comparing", 0.0)
         found = compare.compare(args)
     print(f"{found.text}\n\ncomparison: {found.page}\n{found.verdict}")
+    return 0
+
+
+def _size(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with LiveBar(console) as bar:
+        bar.update("sizing", 0.0)
+        found = size.size(args)
+    print(f"{found.text}\n\nsizing: {found.page}\n{found.verdict}")
+    return 0
+
+
+def _predict(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with LiveBar(console) as bar:
+        bar.update("predicting", 0.0)
+        found = predict.predict(args)
+    print(f"{found.text}\n\npredictions: {found.page}\n{found.verdict}")
     return 0
 
 

@@ -164,7 +164,8 @@ class CellRecord:
     where it has none. ``cache_policy`` says what was done about prompt caches: salt, reset or shared. ``started_at`` is the wall clock
     (UTC), since the monotonic one means nothing across a resumed run. ``drained`` tells whether the server was seen without work
     after the cut tail, ``None`` if nobody looked. ``counted_steps`` are the rows of counted tasks that it left among the steps, ``None``
-    in runs that did not write it down.
+    in runs that did not write it down. ``energy_j`` is what the graphics processors used between ``start_ns`` and ``end_ns``, ``None``
+    where it could not be read.
     """
 
     cell: CellKey
@@ -181,6 +182,7 @@ class CellRecord:
     started_at: str | None = None
     drained: bool | None = None
     counted_steps: int | None = None
+    energy_j: float | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Return one flat row; counters get the prefixes ``before_`` and ``after_``."""

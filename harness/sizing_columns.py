@@ -81,8 +81,8 @@ _SIZING = (
         "바쁜 에이전트를 서버에 고르게 나눌 때 서버 하나에서 동시에 진행되는 작업 수.",
     )),
     column("power_watts", ("Power per server", "서버당 전력"), "W", "lower", (
-        "Power of one server under this load; empty where nobody stated or measured it.",
-        "이 부하에서 서버 하나의 전력. 주어지지도 재지도 않았으면 비어 있다.",
+        "Mean power of one server under this load; of a cell that of its graphics processors alone; empty where it is not known.",
+        "이 부하에서 서버 하나의 평균 전력. 셀에서는 GPU만의 전력. 모르면 비어 있다.",
     )),
     column("power_source", ("Source of power", "전력 출처"), None, None, (
         "stated (by whoever sizes) or nvml (measured during the run, the GPUs alone).",
@@ -107,7 +107,8 @@ _SIZING = (
     column("source", ("Source", "출처"), None, None, (
         "measured: moved to the ends of its interval; stated: moved by a fifth up and down (headroom by 0.1, years by 1); "
         "modelled: computed from the cost model, not measured.",
-        "measured: 구간의 양 끝으로 움직임. stated: 5분의 1씩 올리고 내림(여유는 0.1, 연수는 1). modelled: 비용 모형으로 계산한 것이며 측정값이 아니다.",
+        "measured: 구간의 양 끝으로 움직임. stated: 5분의 1씩 올리고 내림(여유는 0.1, 연수는 1). "
+        "modelled: 비용 모형으로 계산한 것이며 측정값이 아니다.",
     )),
     column("value", ("Value", "값"), None, None, ("What the sizing itself uses.", "산정에 쓴 값.")),
     *bounds("value", ("Value", "값"), None, None, (
@@ -123,8 +124,8 @@ _SIZING = (
         )
     ),
     column("swing", ("Swing", "변동 폭"), "share", None, (
-        "How far the answer moves between both values, relative to itself: the cost, or, without a price, the servers before rounding up.",
-        "두 값 사이에서 답이 움직이는 폭(답 대비). 답은 비용이고, 값이 없으면 올림하기 전 서버 수.",
+        "How far the answer moves between both values, relative to it: cost or servers before rounding up, whichever moves more.",
+        "두 값 사이에서 답이 움직이는 폭(답 대비). 비용과 올림하기 전 서버 수 중 더 크게 움직이는 쪽.",
     )),
 )
 # fmt: on

@@ -30,7 +30,9 @@ _TWO_DECIMALS = frozenset({"x", "tokens/round", "tokens/pass"})
 _MEASURED = frozenset({"s", "ms", "tokens/s", "tasks/h"})  # three figures even when they end in 0
 _LONGEST_TEXT = 160  # of a value from outside (an error message, a path) inside a sentence
 # columns whose values are words of this program, not of the user
-_CODED = frozenset({"side", "window", "status", "cache_policy", "error_kind", "reason"})
+_CODED = frozenset(
+    {"side", "window", "status", "cache_policy", "error_kind", "reason", "capacity", "power_source", "source", "assumption"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,10 @@ def wording(lang: str) -> Wording:
     if lang not in LANGUAGES:
         raise UsageError(f"unknown report language {lang!r}; known: {', '.join(LANGUAGES)}")
     texts = resources.files("reports").joinpath("texts")
-    files = (texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in (lang, f"comparison.{lang}"))
+    files = (
+        texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+        for name in (lang, f"comparison.{lang}", f"sizing.{lang}", f"predicted.{lang}")
+    )
     return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
 
 

@@ -29,7 +29,7 @@ CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
     "output_tokens_per_s", "output_tokens_per_s_whole", "tasks_per_hour", "tasks_per_hour_whole", "requests_in_flight",
     "late_p99_ms", "cache_policy", "cached_share", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "server_num_drafts",
-    "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match",
+    "server_num_draft_tokens", "server_num_accepted_tokens", "counters_match", "power_watts",
 )  # fmt: skip
 SUMMARY = (  # n_tasks: runs of tasks, each instance and repeat by itself
     "workload", "arm", "concurrency", "n_tasks", "n_steps", "n_steps_failed", "ttft_p50_s", "ttft_p90_s", "tpot_p50_ms", "tpot_p90_ms",
@@ -93,7 +93,7 @@ SIZING = (
     "power_source", "kwh_per_1000_tasks", "cost_per_1000_tasks", "cost_per_1000_tasks_low", "cost_per_1000_tasks_high",
     "cost_per_year", "servers_saved",
 )  # fmt: skip
-TORNADO = (  # swing: of the cost, without a price of the servers, relative to the sizing itself
+TORNADO = (  # swing: of cost or servers, whichever moves more, relative to the sizing itself
     "arm", "assumption", "source", "value", "value_low", "value_high", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high",
     "swing",
 )  # fmt: skip
@@ -112,7 +112,7 @@ PREDICTED_BREAK_EVEN = (  # the measured one stands beside the draft length with
 HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here on products take longer than reading
     "hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens", "source", "cited",
 )  # fmt: skip
-# What a group of languages loses against another; workload null: all; concurrency null: all loads, then without times. n_kinds: kinds of
+# What a group of languages loses against another; workload null: all; concurrency null: all loads, then without seconds. n_kinds: kinds of
 # steps that both have, weighed alike (0: they have none in common, and are compared as they are)
 LANGUAGE_LOSS = (
     "workload", "arm", "language_group", "reference_group", "concurrency", "n_tasks", "n_tasks_reference", "n_steps", "n_kinds",

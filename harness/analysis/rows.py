@@ -60,7 +60,7 @@ CELL_ROWS = pl.Schema(
     KEY
     | {"order": pl.Int64, "status": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "counted_tasks": pl.Int64}
     | {"cache_policy": pl.String, "error_message": pl.String, "started_at": pl.String, "drained": pl.Boolean}
-    | {"counted_steps": pl.Int64}
+    | {"counted_steps": pl.Int64, "energy_j": pl.Float64}
     | {f"before_{name}": kind for name, kind in COUNTERS.items()}
     | {f"after_{name}": kind for name, kind in COUNTERS.items()}
 )

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
 import polars.selectors as cs
 
 from harness.analysis.acceptance import acceptance, survival
+from harness.analysis.agents import agents, carrying
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
 from harness.analysis.drafter_table import drafter_table
 from harness.analysis.frames import ACCEPTANCE, CELLS, DRAFTERS, STEPS, SUMMARY, TASKS, RunAnalysis
+from harness.analysis.headline import headline_limits
+from harness.analysis.language_loss import language_loss
 from harness.analysis.latency import LOAD, summary, times
 from harness.analysis.loading import read_records
 from harness.analysis.lossless import SAME_STEP, compare, lossless
 from harness.analysis.outputs import add_text_traits
+from harness.analysis.percentiles import percentiles, unsure
 from harness.analysis.plan import WorkloadPlan
+from harness.analysis.predicted import predict
+from harness.analysis.repeats import repeats_needed
 from harness.analysis.rows import deaths
 from harness.analysis.slo import slo
 from harness.analysis.speedup import pairs, speed_up
 from harness.analysis.thresholds import SCHEMA, evaluate
-from harness.analysis.validity import findings
+from harness.analysis.validity import findings, of_versions
 from harness.analysis.verdicts import verdicts
 from harness.analysis.wholeness import findings as of_folder
 from harness.store import RunFolder
 
 
-def analyse(folder: RunFolder) -> RunAnalysis:
+def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> RunAnalysis:
     """Return all figures of a run; a run without a finished cell has empty frames and a finding that says so.
+
+    Args:
+        folder: of the run.
+        objectives: service level objectives that stand over those of every workload, such as ``{"task_time_p90": "40s"}``.
 
     Raises:
         RunFolderError: if the manifest or a line of the records is damaged.
@@ -37,6 +47,8 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     """
     records = read_records(folder)
     plans, steps, tasks = records.plans, records.steps, records.tasks
+    if objectives:
+        plans = tuple(replace(plan, slo=dict(objectives)) for plan in plans)
     cells = add_figures(records.cells, steps, tasks)
 
     compared = compare(steps, plans, records.tokens)
@@ -49,12 +61,14 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     speed_ups = speed_up(paired)
     curve_list = curves(paired, _comparable(plans, cells))
     break_evens = break_even(curve_list)
+    modelled = predict(folder, records, break_evens)
     same = lossless(compared)
     goals, attained = slo(steps, tasks, plans)
     accepted = acceptance(steps)
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
+    sampled = percentiles(steps, tasks)
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     analysis = RunAnalysis(
         manifest=folder.manifest,
@@ -70,6 +84,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
                 headline,
                 same.select(*LOAD, "identical_share"),
                 attained,
+                headline_limits(tasks, compared),
             ),
             SUMMARY,
         ),
@@ -81,8 +96,26 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
-        findings=tuple(findings(steps, tasks, cells, plans, records.unread, deaths(folder), of_folder(records.whole))),
+        findings=tuple(
+            findings(
+                steps,
+                tasks,
+                cells,
+                plans,
+                records.unread,
+                deaths(folder),
+                (*of_folder(records.whole), *unsure(sampled, plans), *of_versions(folder.manifest)),
+            )
+        ),
         verdicts=verdicts(curve_list, break_evens, same, steps),
+        percentiles=sampled,
+        agents=agents(carrying(steps, tasks, plans)),
+        repeats=repeats_needed(paired),
+        costs=modelled.costs,
+        predicted=modelled.predicted,
+        predicted_break_even=modelled.break_even,
+        language_loss=language_loss(steps, tasks, plans),
+        hand_overs=modelled.hand_overs,
     )
     judged, open_questions = evaluate(analysis, plans)
     return replace(analysis, thresholds=judged, findings=(*analysis.findings, *open_questions))
