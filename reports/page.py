@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import buyer, charts, drafters, objectives, trust
+from reports import buyer, charts, drafters, languages, objectives, predictions, sizing, trust
 from reports.headlines import headlines
 from reports.sections import Section, page
 from reports.synthetic import marked
@@ -16,6 +17,7 @@ from reports.tables import Table, break_even, count, header, hint, table
 from reports.verdict import ODD_TEXT, Context, certainty, last_line, leading, side_text
 from reports.wording import Wording, crossing, interval, wording
 
+MOST_PERCENTILES = 120  # rows on the page; percentiles.csv has all of them
 TERMS = ("cell", "round", "pass")  # words of the column definitions that are no columns themselves
 
 
@@ -50,6 +52,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
             analysis, words, "speed_up", charts.speed_up,
             _speed_up(analysis, words), break_even(analysis, ("workload", "arm", "break_even", "side", "lowest_concurrency",
                                                               "highest_concurrency", "n_tasks"), words, words.text("table.break_even")),
+            sizing.repeats(analysis, words),
         ),
         _figure(
             analysis, words, "task_time", charts.task_time,
@@ -59,6 +62,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                    "step_latency_p90_s"), words, "latency"),
             _of(charts.by_kind_and_language(analysis.acceptance), ("workload", "arm", "language", "kind", "n_steps", "ttft_p50_s",
                                                                    "tpot_p50_ms", "step_latency_p50_s"), words, "latency_by_step"),
+            _percentiles(analysis, words),
         ),
         _figure(
             analysis, words, "acceptance", charts.acceptance,
@@ -67,9 +71,11 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                                 "acceptance_length", "num_draft_tokens", "num_accepted_tokens", "acceptance_rate",
                                                 "tokens_per_pass"), words, "acceptance_by_load"),
         ),
+        languages.section(analysis, words),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
         drafters.section(analysis, words),
         _figure(analysis, words, "pareto", buyer.pareto_charts, buyer.pareto_table(analysis, words)),
+        predictions.section(analysis, words),
         _figure(
             analysis, words, "lossless", charts.lossless,
             _of(analysis.lossless, (*load, "n_steps", "n_identical", "identical_share", "first_difference_token_min",
@@ -148,6 +154,15 @@ def _trust(analysis: RunAnalysis, words: Wording) -> Section:
 
 def _of(frame: pl.DataFrame, names: Sequence[str], words: Wording, caption: str) -> Table:
     return table(frame, names, words, words.text(f"table.{caption}"))
+
+
+def _percentiles(analysis: RunAnalysis, words: Wording) -> Table:
+    """Return the percentiles of what an agent waits for: the first token and the whole task."""
+    frame = analysis.percentiles.filter(pl.col("metric").is_in(["ttft", "task_time"]))
+    shown = sizing.percentiles(frame.head(MOST_PERCENTILES), words)
+    rest = frame.height - MOST_PERCENTILES
+    caption = f"{shown.caption} ({words.text('table.capped', n=rest)})" if rest > 0 else shown.caption
+    return replace(shown, caption=caption)
 
 
 def _some(*tables: Table) -> tuple[Table, ...]:

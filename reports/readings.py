@@ -17,13 +17,11 @@ def speed_up(rows: Sequence[Row], ends: Mapping[tuple[str, str], Row], words: Wo
     def of(arm: str, own: Sequence[Row]) -> str:
         first, last = own[0], own[-1]
         found = ends.get((first["workload"], arm))
-        known = found is not None and not is_unknown(found["break_even"])
-        end = "reading.no_break_even"
-        if found is not None and known:
+        if found is None or is_unknown(found["break_even"]):
+            end = words.text("reading.no_break_even")
+        else:
             place = crossing(found["break_even"], found["break_even_low"], found["break_even_high"], found["interval"])
             end = words.text("reading.break_even", break_even=place)
-        else:
-            end = words.text(end)
         figures = {"first": number(first["speed_up"], "x"), "last": number(last["speed_up"], "x")}
         return words.text(
             "reading.speed_up", arm=arm, lowest=first["concurrency"], highest=last["concurrency"], end=end, **figures
@@ -79,16 +77,6 @@ def pareto(rows: Sequence[Row], words: Wording) -> str:
     """Return which points no other one beats."""
     best = [f"{row['arm']} @ {row['concurrency']}" for row in rows if row["frontier"]]
     return words.text("reading.pareto", n=len(rows), items=", ".join(best))
-
-
-def predicted(rows: Sequence[Row], words: Wording) -> str:
-    """Return the fastest draft length of each arm by batch size."""
-
-    def of(arm: str, own: Sequence[Row]) -> str:
-        items = [f"{row['num_tokens']} @ {row['batch_size']}" for row in own if row["best"]]
-        return words.text("reading.predicted", arm=arm, items=", ".join(items))
-
-    return _by_arm(rows, "batch_size", of, words)
 
 
 def _by_arm(
