@@ -98,8 +98,9 @@ TORNADO = (  # swing: of cost or servers, whichever moves more, relative to the 
     "swing",
 )  # fmt: skip
 # Modelled: what follows from measured rounds, beside what was measured where that exists.
-COSTS = (  # part: verify (the target's forward) | draft | host (the rest of a round) | pass (all of it); arm null: all; cost_source: rounds | cells
-    "part", "arm", "batch_size", "round_tokens", "context_tokens", "n_rounds", "measured_ms", "modelled_ms", "residual_share", "cost_source",
+COSTS = (  # part: verify (the target's forward) | draft | host (the rest) | pass (all of it); arm null: all; cost_source: rounds | cells
+    "part", "arm", "batch_size", "round_tokens", "context_tokens", "n_rounds", "measured_ms", "modelled_ms", "residual_share",
+    "cost_source",
 )  # fmt: skip
 PREDICTED = (  # of decoding; workload null: all; hardware null: the machine that was measured; num_tokens 0: no drafts
     "workload", "arm", "hardware", "batch_size", "num_tokens", "tokens_per_pass", "plain_ms", "draft_ms", "verify_ms", "host_ms",
@@ -109,16 +110,17 @@ PREDICTED_BREAK_EVEN = (  # the measured one stands beside the draft length with
     "workload", "arm", "num_tokens", "side", "batch_break_even", "break_even_modelled",
     "break_even", "break_even_low", "break_even_high", "highest_batch", "source",
 )  # fmt: skip
-HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here on products take longer than reading
+HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here products take longer than reading
     "hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens", "source", "cited",
 )  # fmt: skip
 # What a group of languages loses against another; workload null: all; concurrency null: all loads, then without seconds. n_kinds: kinds of
 # steps that both have, weighed alike (0: they have none in common, and are compared as they are)
 LANGUAGE_LOSS = (
     "workload", "arm", "language_group", "reference_group", "concurrency", "n_tasks", "n_tasks_reference", "n_steps", "n_kinds",
-    "acceptance_length", "acceptance_length_reference", "acceptance_length_loss", "acceptance_length_loss_low", "acceptance_length_loss_high",
-    "tokens_per_pass", "tokens_per_pass_reference", "decode_s", "time_loss_s", "time_loss_share", "time_loss_share_low", "time_loss_share_high",
-    "win_back",
+    "acceptance_length", "acceptance_length_reference",
+    "acceptance_length_loss", "acceptance_length_loss_low", "acceptance_length_loss_high",
+    "tokens_per_pass", "tokens_per_pass_reference",
+    "decode_s", "time_loss_s", "time_loss_share", "time_loss_share_low", "time_loss_share_high", "win_back",
 )  # fmt: skip
 # Of a comparison: "before" and "after" are two runs, or two arms of one. Everything rests on what both sides have.
 _ARMS = ("workload", "arm_before", "arm_after")
@@ -145,6 +147,7 @@ COMPARED_STEPS = (  # n_steps: that succeeded on both sides
     *_ARMS, "concurrency", "n_steps", "n_steps_only_before", "n_steps_only_after", "n_steps_failed_before", "n_steps_failed_after",
     "example_step",
 )  # fmt: skip
+COMPARED_LANGUAGE_LOSS = ("when", *LANGUAGE_LOSS)  # when: before | after; each as in the report of its own run
 DIFFERENCES = ("severity", "workload", "setting", "value_before", "value_after")
 THRESHOLDS = ("workload", "arm", "threshold", "observed", "met", "reason")  # reason: null, or why met is null
 
