@@ -290,13 +290,13 @@ def per_workload(
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
             title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
-            svg = drawn(draw(workload, own, pen.showing(own)), f"{title}. {sentence}", f"{key}-{len(charts)}")
+            svg = drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}", sentence)
             charts.append(Chart(title, svg, sentence))
     return tuple(charts) or None
 
 
-def drawn(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
-    """Return layers as one SVG; ``prefix`` keeps its ids apart from those of the page's other drawings."""
+def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
+    """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
     spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict()
     spec.setdefault("height", 230)
     text = {
@@ -335,8 +335,8 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")
     size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     width = size.group(1) if size else str(WIDTH)
-    name = escape(title, quote=True)
+    name = escape(f"{title}. {says}" if says else title, quote=True)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" font-family="{FONTS}" '
     view = re.search(r'viewBox="[^"]+"', svg)
-    opening = f'{head}style="max-width:{width}px" {view.group(0) if view else ""}><title>{name}</title>'
+    opening = f'{head}style="max-width:{width}px" {view.group(0) if view else ""}><title>{escape(title)}</title>'
     return re.sub(r"^.*?<svg[^>]*>", lambda _: opening, svg, count=1, flags=re.DOTALL)

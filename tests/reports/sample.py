@@ -10,6 +10,7 @@ import polars as pl
 
 from harness.analysis import frames
 from harness.analysis.frames import Finding, RunAnalysis, Verdict
+from tests.reports import decisions
 
 WORKLOADS = ("office-ko", "coding-en")
 ARMS = ("baseline", "ngram-map-k", "ngram-mod")
@@ -69,7 +70,17 @@ def small() -> RunAnalysis:
             Finding("cut_by_max_tokens", "note", "office-ko", "ngram-map-k", {"share": 0.4, "n_steps": 144}),
         ),
         verdicts=tuple(_verdicts()),
+        **decisions.frames_of_decisions(),
     )
+
+
+def never_crossing() -> RunAnalysis:
+    """Return the small run with the arms that stay faster at every load: no break-even anywhere."""
+    run = small()
+    stay = [item for item in run.verdicts if item.side == "above"]
+    kept = pl.col("arm").is_in(["baseline", "ngram-map-k"]) & (pl.col("workload") == "coding-en")
+    names = ("cells", "summary", "acceptance", "survival", "speed_up", "break_even", "lossless", "agents")
+    return replace(run, verdicts=tuple(stay), **{name: getattr(run, name).filter(kept) for name in names})
 
 
 def with_failures() -> RunAnalysis:
