@@ -22,7 +22,6 @@ from reports.verdict import Context, certainty, last_line, sentence
 
 FILE = "summary.json"
 SCHEMA_FILE = "summary.schema.json"
-FORMAT = 1
 Source = Literal["measured", "modelled"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -218,7 +217,7 @@ def summary(analysis: RunAnalysis, lang: str) -> Summary:
     model = engine.get("model") or {}
     context = Context.of(analysis)
     return Summary(
-        format=FORMAT,
+        format=1,
         created=manifest.get("created"),
         harness_version=(manifest.get("versions") or {}).get("spec-harness"),
         engine=engine.get("engine"),

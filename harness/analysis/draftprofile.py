@@ -76,7 +76,8 @@ def _lengths(rounds: pl.DataFrame, drafts: int, drafted: int, least: int) -> Vec
     seen = rounds.filter(pl.col("num_draft_tokens") > 0)["num_draft_tokens"].to_numpy()
     if len(seen):
         counts = np.bincount(seen, minlength=least + 1).astype(np.float64)
-        return counts / counts.sum()
+        share: Vector = counts / counts.sum()
+        return share
     mean = max(drafted / drafts, float(least), 1.0)
     low = int(np.floor(mean))
     spread = np.zeros(low + 2 if mean > low else low + 1)

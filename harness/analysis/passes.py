@@ -65,7 +65,7 @@ def _of_cell(cell: pl.DataFrame) -> pl.DataFrame:
         asked=(pl.col("prompt_tokens") - pl.col("cached_tokens").fill_null(0)).clip(lower_bound=0).fill_null(0),
         held=pl.col("prompt_tokens").fill_null(0) + pl.col("output_tokens").fill_null(0) / 2,
     )
-    origin = int(cell["due_ns"].min() or 0)  # type: ignore[call-overload]  # nanoseconds since start-up lose digits as floats
+    origin: int = cell["due_ns"].to_numpy().min().item()  # nanoseconds since start-up lose digits as floats
     sent, first, end = (_since(cell[f"{name}_ns"], origin) for name in ("sent", "first_token", "end"))
     drafted, asked, held = (cell[name].cast(pl.Float64).to_numpy() for name in ("drafted", "asked", "held"))
     reading = np.maximum(first - sent, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,30 +15,38 @@ from tests.analysis.modelled import verify_us
 from tests.builders import BASELINE, cell, cell_key, step, workload_entry
 
 ARM = "eagle"
-METHODS = {BASELINE: "none", ARM: "eagle3"}
 LOADS = (1, 2, 4, 8)
 TOKENS = 61  # of each call: one from the prompt, sixty from rounds
 ACCEPTED = (3, 1, 0, 0, 1)  # in turn, of three drafted tokens: five a five rounds, so two tokens a round
 CONTEXT = 100
 
 
-def run_of(path: Path, *, times: bool = True) -> RunFolder:
-    """Return a run of the known engine: at each load as many tasks at once, each of one call whose rounds all of them share."""
-    folder = RunFolder.create(
-        path, {"created": "now", "engine": None, "workloads": [workload_entry(methods=METHODS, concurrency=LOADS)]}
+def run_of(path: Path, *, times: bool = True, lengths: Sequence[int] = (3,), tokens: int = TOKENS) -> RunFolder:
+    """Return a run of the known engine: at each load as many tasks at once, each of one call whose rounds all of them share.
+
+    Several draft lengths are arms of their own, ``eagle-1``, ``eagle-2`` …
+    """
+    arms = {BASELINE: 0} | (
+        {ARM: lengths[0]} if len(lengths) == 1 else {f"{ARM}-{length}": length for length in lengths}
     )
+    entry = workload_entry(
+        methods={arm: "eagle3" if length else "none" for arm, length in arms.items()}, concurrency=LOADS
+    )
+    for item in entry["arms"]:
+        item["options"] = {"num_tokens": arms[item["name"]]} if arms[item["name"]] else {}
+    folder = RunFolder.create(path, {"created": "now", "engine": None, "workloads": [entry]})
     order = 0
     for load in LOADS:
-        for arm in METHODS:
-            _cell(folder, cell_key(arm, load), order, drafted=3 if arm == ARM else 0, times=times)
+        for arm, length in arms.items():
+            _cell(folder, cell_key(arm, load), order, drafted=length, times=times, tokens=tokens)
             order += 1
     folder.close()
     return RunFolder.open(path)
 
 
-def _cell(folder: RunFolder, key: CellKey, order: int, *, drafted: int, times: bool) -> None:
-    batch, accepted = key.concurrency, ACCEPTED if drafted else (0,)
-    n_rounds = (TOKENS - 1) // 2 if drafted else TOKENS - 1
+def _cell(folder: RunFolder, key: CellKey, order: int, *, drafted: int, times: bool, tokens: int = TOKENS) -> None:
+    batch, accepted = key.concurrency, tuple(min(drafted, each) for each in ACCEPTED)
+    n_rounds = (tokens - 1) * len(accepted) // sum(1 + each for each in accepted)
     for wave in range(5):
         verify = verify_us(batch * (1 + drafted), batch * CONTEXT) * 1000
         start = wave * 10_000_000_000
@@ -52,7 +61,7 @@ def _cell(folder: RunFolder, key: CellKey, order: int, *, drafted: int, times: b
         for lane in range(batch):
             record = step(
                 key, f"t{wave * batch + lane + 1}", due=start / 1e6, first=start / 1e6 + 1000, end=t_ns / 1e6,
-                prompt_tokens=CONTEXT - TOKENS // 2, output_tokens=TOKENS, decode_passes=n_rounds,
+                prompt_tokens=CONTEXT - tokens // 2, output_tokens=tokens, decode_passes=n_rounds,
                 spec=SpecCounters(n_rounds, n_rounds * drafted, taken, positions) if drafted else None,
                 spec_source="round" if drafted else None,
             )  # fmt: skip
