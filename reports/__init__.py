@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +37,12 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
-        page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
-        write_summary(analysis, folder, lang)
-        return Paths(page, write_workbook(analysis, folder / "report.xlsx", lang), write_csv(analysis, folder))
+        with ThreadPoolExecutor(1) as beside:  # the CSV files of a large run take as long as everything else
+            written = beside.submit(write_csv, analysis, folder)
+            page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+            write_summary(analysis, folder, lang)
+            workbook = write_workbook(analysis, folder / "report.xlsx", lang)
+            return Paths(page, workbook, written.result())
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(

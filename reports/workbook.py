@@ -21,7 +21,7 @@ from reports.tables import DISTINCT_TASKS, header
 from reports.verdict import last_line
 from reports.wording import Wording, text_width, wording
 
-MAX_STEPS = 50_000  # rows of tasks or steps: about 15 s and 400 MB to write for steps; the CSV files have all of them
+MAX_STEPS = 5_000  # rows of tasks or steps: a cell takes about 6 µs to write, and whoever wants more takes the CSV files
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
 # Text that looks like a formula, an address or a number stays text: it comes from engines and task files.

@@ -9,6 +9,7 @@ import polars as pl
 
 from harness.analysis.outputs import StepKey, prompts
 from harness.analysis.plan import WorkloadPlan, read_plan
+from harness.analysis.round_lines import round_lines
 from harness.analysis.rows import read_rows
 from harness.analysis.steps import add_steady, add_times, task_rows, windows
 from harness.analysis.wholeness import Wholeness, wholeness
@@ -20,7 +21,7 @@ from harness.workload import load
 @dataclass(frozen=True, slots=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
-    written. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it. ``status`` is the manifest's,
+    written, ``round_lines`` where the rounds of steps are. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it. ``status`` is the manifest's,
     ``whole`` what the folder lacks."""
 
     plans: tuple[WorkloadPlan, ...]
@@ -33,6 +34,7 @@ class Records:
     unread: dict[str, str]
     status: str | None
     whole: Wholeness
+    round_lines: pl.DataFrame
 
 
 def read_records(folder: RunFolder) -> Records:
@@ -55,6 +57,7 @@ def read_records(folder: RunFolder) -> Records:
     steps = add_times(rows, roles).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     tasks = task_rows(steps).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     window = windows(tasks)
+    lines = round_lines(folder)
     return Records(
         plans=plans,
         steps=add_steady(steps, window, "due_ns"),
@@ -65,7 +68,8 @@ def read_records(folder: RunFolder) -> Records:
         prompts=known_prompts,
         unread=unread,
         status=folder.manifest.get("status"),
-        whole=wholeness(folder, rows, cells, texts),
+        whole=wholeness(rows, cells, texts, lines),
+        round_lines=lines,
     )
 
 

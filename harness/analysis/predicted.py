@@ -61,7 +61,7 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     Raises:
         RunFolderError: if a line of the rounds is damaged.
     """
-    rounds = read_rounds(folder, records.cells)
+    rounds = read_rounds(folder, records.cells, lines=records.round_lines)
     passes = decode_passes(records.steps)
     fit = _fit(records, rounds, passes, leave_out)
     subjects = tuple(_subjects(records, rounds, passes))

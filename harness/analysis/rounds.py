@@ -5,15 +5,14 @@ Of each finished cell the rounds around its middle are taken, in one stretch, so
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import BinaryIO
+from collections.abc import Iterator
+from dataclasses import fields
 
 import orjson
 import polars as pl
 
 from harness.analysis.frames import CELL
+from harness.analysis.round_lines import round_lines
 from harness.errors import RunFolderError
 from harness.records import Round
 from harness.store import RunFolder
@@ -34,44 +33,38 @@ ENGINE_ROUNDS = pl.Schema(
     | dict.fromkeys(("prefill_tokens", "context_tokens"), pl.Int64)
 )
 """One row a round of the engine: drafted tokens are summed over its requests, ``longest`` is the longest draft among them."""
-_CellKey = tuple[str, str, int, int, int]
 
 
-@dataclass(slots=True)
-class _Places:
-    """Where the lines of one cell are in the file: offset, length and how many rounds each holds."""
-
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    lengths: array[int] = field(default_factory=lambda: array("q"))
-    rounds: array[int] = field(default_factory=lambda: array("q"))
-
-
-def read_rounds(folder: RunFolder, cells: pl.DataFrame, sample: int = SAMPLE) -> pl.DataFrame:
+def read_rounds(
+    folder: RunFolder, cells: pl.DataFrame, sample: int = SAMPLE, lines: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Return rounds of finished cells, ``ROUNDS``; none for a run whose engine tells no rounds.
 
     Args:
         folder: the run.
         cells: of ``rows.read_rows``; the attempts of cells that count.
         sample: how many rows at most, shared evenly among the cells (but ``LEAST`` for each).
+        lines: of ``round_lines.round_lines``, where that was called before.
 
     Raises:
         RunFolderError: if one of the lines that are read is damaged.
     """
-    file = folder.rounds_file()
     done = cells.filter(pl.col("status") == "done")
-    numbers: dict[_CellKey, int] = {
-        (row[0], row[1], row[2], row[3], row[4]): row[5] for row in done.select(*CELL, "attempt", "cell").iter_rows()
-    }
-    if not numbers or not file.exists():
+    of_cell = pl.format('["{}","{}",{},{},{}', *CELL, "attempt")
+    found = round_lines(folder) if lines is None else lines
+    found = found.with_columns(of_cell=pl.col("place").str.extract(r"^(.*),\d+,\d+\]$")).join(
+        done.select("cell", of_cell=of_cell), on="of_cell", how="inner", maintain_order="left"
+    )
+    if found.is_empty():
         return pl.DataFrame(schema=ROUNDS)
-    with file.open("rb") as stream:
-        places = _places(stream, numbers)
-        share = max(LEAST, sample // max(1, len(places)))
-        columns: list[list[object]] = [[] for _ in ROUNDS]
-        for number, found in places.items():
-            for offset, length in _middle(found, share):
+    parts = found.partition_by("cell", maintain_order=True)
+    share = max(LEAST, sample // len(parts))
+    columns: list[list[object]] = [[] for _ in ROUNDS]
+    with folder.rounds_file().open("rb") as stream:
+        for part in parts:
+            for offset, length in _middle(part, share):
                 stream.seek(offset)
-                _append(columns, number, stream.read(length), folder)
+                _append(columns, part["cell"][0], stream.read(length), folder)
     return pl.DataFrame(dict(zip(ROUNDS.names(), columns, strict=True)), schema=ROUNDS)
 
 
@@ -95,45 +88,19 @@ def engine_rounds(rounds: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _places(stream: BinaryIO, numbers: Mapping[_CellKey, int]) -> dict[int, _Places]:
-    found: dict[int, _Places] = {}
-    offset = 0
-    for line in stream:
-        key = _key(line)
-        number = numbers.get(key) if key is not None and line.endswith(b"\n") else None
-        if number is not None:
-            own = found.setdefault(number, _Places())
-            own.offsets.append(offset)
-            own.lengths.append(len(line))
-            own.rounds.append(line.count(b"],[") + 1)
-        offset += len(line)
-    return found
-
-
-def _key(line: bytes) -> _CellKey | None:
-    """Return of which cell a line is; lines that are not as the store writes them are damaged or of another kind, and left out here."""
-    begin, end = line.find(b"["), line.find(b'],"task_id"')
-    if begin < 0 or end < 0:
-        return None
-    try:
-        place = orjson.loads(line[begin : end + 1])
-        return (place[0], place[1], place[2], place[3], place[4])
-    except (orjson.JSONDecodeError, IndexError):
-        return None
-
-
-def _middle(found: _Places, share: int) -> Iterator[tuple[int, int]]:
+def _middle(lines: pl.DataFrame, share: int) -> Iterator[tuple[int, int]]:
     """Yield offset and length of the lines around the middle that hold about ``share`` rounds."""
-    low = high = len(found.offsets) // 2
+    rounds = lines["rounds"].to_list()
+    low = high = len(rounds) // 2
     taken = 0
-    while taken < share and (low > 0 or high < len(found.offsets)):
-        if high < len(found.offsets):
-            taken += found.rounds[high]
+    while taken < share and (low > 0 or high < len(rounds)):
+        if high < len(rounds):
+            taken += rounds[high]
             high += 1
         if low > 0 and taken < share:
             low -= 1
-            taken += found.rounds[low]
-    yield from zip(found.offsets[low:high], found.lengths[low:high], strict=True)
+            taken += rounds[low]
+    yield from lines.slice(low, high - low).select("offset", "length").iter_rows()
 
 
 def _append(columns: list[list[object]], number: int, line: bytes, folder: RunFolder) -> None:
