@@ -21,6 +21,7 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 KNOTS = {"rounds": 10, "cells": 5}
 """At most; cells are few and noisy."""
+MOST_CALLS = 50_000  # of a fit from cells, taken evenly
 HEAVY = 100.0  # rounds: a kind with more of them weighs no more
 LEAST_VARIETY = (
     0.05  # share of the rounds that must be of another length before a cost by length can be told from a fixed one
@@ -93,7 +94,7 @@ def fit_passes(passes: pl.DataFrame, drafting: Mapping[str, str]) -> Fit | None:
     plain = passes.filter(~pl.col("arm").is_in(list(drafting)))
     if plain.is_empty():
         return None
-    rows = passes.with_columns(
+    rows = passes.gather_every(1 + passes.height // MOST_CALLS).with_columns(
         ms=pl.col("decode_ms") / pl.col("passes"), weight=pl.col("passes").cast(pl.Float64), n=pl.col("passes")
     )
     batch, tokens, context, prefill, drafted, weight, ms = _arrays(

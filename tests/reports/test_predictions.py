@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -50,12 +51,12 @@ def test_a_shown_loss_is_told_in_tokens_in_time_and_in_hours() -> None:
 
 def test_a_loss_that_is_not_shown_promises_nothing() -> None:
     """An interval around 0, too few tasks, a gain."""
-    unshown = {"acceptance_length_loss_low": -0.1}
+    unshown: dict[str, Any] = {"acceptance_length_loss_low": -0.1}
     assert "no difference shown" in said(loss_row(**unshown), loss_row(8, win_back=None, **unshown))[0]
     assert "is not shown to win time back" in said(loss_row(**unshown), loss_row(8, win_back=None, **unshown))[0]
-    few = {"acceptance_length_loss_low": None, "acceptance_length_loss_high": None}
+    few: dict[str, Any] = {"acceptance_length_loss_low": None, "acceptance_length_loss_high": None}
     assert "too few tasks for an interval (12 and 16)" in said(loss_row(**few))[0]
-    gain = {"acceptance_length_loss": -0.5, "acceptance_length_loss_low": -0.6, "acceptance_length_loss_high": -0.4}
+    gain: dict[str, Any] = {"acceptance_length_loss": -0.5, "acceptance_length_loss_low": -0.6, "acceptance_length_loss_high": -0.4}
     assert "loses nothing on Korean" in said(loss_row(**gain))[0]
 
 
