@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from harness.column_form import bounds, column
+from collections.abc import Iterator
+
+from harness.column_form import Better, Column, Pair, bounds, column
+
+
+def _order_bounds(stem: str, header: Pair, unit: str | None, better: Better | None, about: Pair) -> Iterator[Column]:
+    """Yield the columns of the ends of an interval that rests on the order of values, not on draws."""
+    for end, en, ko in (("low", "lower", "하한"), ("high", "upper", "상한")):
+        sentence = (f"The {en} end of the 95 % interval, {about[0]}.", f"95 % 구간의 {ko}. {about[1]}.")
+        yield column(f"{stem}_{end}", (f"{header[0]}, {en} 95 %", f"{header[1]} 95 % {ko}"), unit, better, sentence)
+
 
 # fmt: off
 _INTERVALS = (
@@ -28,9 +38,9 @@ _PERCENTILES = (
         "Distinct tasks from which on the percentile can be relied on: with 99 % confidence two of them lie beyond it.",
         "백분위수를 믿을 수 있게 되는 서로 다른 작업 수. 99 % 확신으로 둘 이상이 그 너머에 있다.",
     )),
-    *bounds("observed", ("Observed", "관측값"), None, None, (
-        "; order statistics, each task counting as one look, empty where the sample does not reach so far",
-        "; 순서 통계량이며 작업 하나를 관측 하나로 친다. 표본이 거기까지 미치지 않으면 비어 있다")),
+    *_order_bounds("observed", ("Observed", "관측값"), None, None, (
+        "order statistics, each task one look; empty where the sample does not reach so far",
+        "순서 통계량이며 작업 하나를 관측 하나로 친다. 표본이 거기까지 미치지 않으면 비어 있다")),
 )
 
 _AGENTS = (
@@ -40,8 +50,9 @@ _AGENTS = (
         "Largest number of tasks in progress at once that keeps the service level: fit that rises with load, read between measured loads.",
         "서비스 수준을 지키는 가장 큰 동시 작업 수. 부하에 따라 늘기만 하는 적합선을 측정한 부하 사이에서 읽는다.",
     )),
-    *bounds("agents", ("Agents per server", "서버당 에이전트"), "agents", "higher", (
-        ", or where it lies beyond the measured range (see interval)", "(측정 범위 밖일 때도, interval 참고)")),
+    *_order_bounds("agents", ("Agents per server", "서버당 에이전트"), "agents", "higher", (
+        "from the bounds of the percentiles, each task one look; empty where the tasks are too few or it lies beyond the measured range",
+        "백분위수의 한계에서 구하며 작업 하나를 관측 하나로 친다. 작업이 모자라거나 측정 범위 밖이면 비어 있다")),
     column("capacity", ("Found", "판정"), None, None, (
         "found (missed first inside the range), at_least (kept at the highest load too), none (missed at the lowest), unknown.",
         "found(범위 안에서 처음 어김), at_least(최고 부하에서도 지킴), none(최저 부하에서 이미 어김), unknown(알 수 없음).",
@@ -74,8 +85,9 @@ _SIZING = (
         "Servers for the stated agents: agents × busy share ÷ (agents per server × (1 − headroom)), rounded up.",
         "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (서버당 에이전트 × (1 − 여유)), 올림.",
     )),
-    *bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
-        "; it comes from the interval of the agents per server", "; 서버당 에이전트의 구간에서 나온다")),
+    *_order_bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
+        "that of the agents per server turned over; empty where that is not known",
+        "서버당 에이전트의 구간을 뒤집은 것. 그것을 모르면 비어 있다")),
     column("agents_per_server", ("Agents on each", "서버마다 도는 에이전트"), "agents", None, (
         "Tasks in progress on each server when all busy agents are spread evenly over the servers.",
         "바쁜 에이전트를 서버에 고르게 나눌 때 서버 하나에서 동시에 진행되는 작업 수.",
@@ -94,8 +106,9 @@ _SIZING = (
         "Price of the servers spread over their hours in use, plus energy, for 1,000 finished tasks; in the currency of the stated prices.",
         "서버 값을 쓰는 시간에 나누고 전기값을 더한, 끝난 작업 1,000개당 비용. 통화는 주어진 값의 통화.",
     )),
-    *bounds("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
-        "; agents per server and task time are drawn together", "; 서버당 에이전트와 작업 시간을 함께 뽑는다")),
+    *_order_bounds("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
+        "agents per server and task time both at that end, which is on the safe side",
+        "서버당 에이전트와 작업 시간이 모두 그쪽 끝일 때의 값이며 안전한 쪽이다")),
     column("cost_per_year", ("Cost per year", "연간 비용"), None, "lower", (
         "Price of the servers ÷ years, plus energy of the hours in use.", "서버 값 ÷ 연수에 쓰는 시간의 전기값을 더한 것.")),
     column("servers_saved", ("Servers saved", "줄어든 서버"), "servers", "higher", (
@@ -111,8 +124,8 @@ _SIZING = (
         "modelled: 비용 모형으로 계산한 것이며 측정값이 아니다.",
     )),
     column("value", ("Value", "값"), None, None, ("What the sizing itself uses.", "산정에 쓴 값.")),
-    *bounds("value", ("Value", "값"), None, None, (
-        "; of what was stated, the lower and upper value tried", "; 주어진 값이면 시험한 아래값과 위값")),
+    *_order_bounds("value", ("Value", "값"), None, None, (
+        "or, of what was stated, the value tried on that side", "주어진 것이면 그쪽으로 움직여 본 값")),
     *(
         item
         for end, en, ko in (("low", "lower", "아래값"), ("high", "upper", "위값"))

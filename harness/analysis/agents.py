@@ -2,40 +2,43 @@
 
 For each objective the percentile is taken at every measured load (a failure is beyond every limit), fitted so that it only rises with
 the load, and read off where it reaches the limit: between two loads linearly in log(time) and log2(load), as the break-even is. The
-objective that gives way first decides. The interval draws tasks, the same at all loads and in all arms.
+objective that gives way first decides. The interval comes from the bounds of the percentiles: the same tasks run at all loads, so where
+they are slower than most, they are so at all of them, and the curve through the bounds bounds the crossing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.bootstrap import DRAWS, MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.frames import AGENTS, AGENTS_SCHEMA
+from harness.analysis.intervals import grouped, ratio_limits
 from harness.analysis.latency import needed
+from harness.analysis.percentiles import order_statistics
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.slo import STEP_METRICS, Objective, parse_slo
 
 Matrix = NDArray[np.float64]
-MOST_BINS = 256
-"""Of values that a percentile is drawn from; more are taken together, near the percentile as finely as so many allow.
-
-Within eight standard errors of it a bin is then a sixteenth of a standard error, far below what the draws tell apart.
-"""
+Three = tuple[float, float, float]
 WHOLE = 1e-9  # below a whole number by less is rounding, not a smaller server
+NONE = 1e-12  # of a capacity that is none: it has an inverse
+ESTIMATE, LOW, HIGH = range(3)
+"""Rows and places of a figure with the two ends of its interval; NaN: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
-    """How many tasks in progress one arm carries on one workload. Row 0 of the matrices is the estimate, the others are draws.
+    """How many tasks in progress one arm carries on one workload.
 
-    ``reached`` holds, for each objective, the load at which it gives way: ``+inf`` where it is kept at the highest, ``-inf`` where it
-    is missed at the lowest, NaN where a draw says nothing. ``n_tasks`` are the distinct tasks of the load that has the fewest; without
-    a load that has enough tasks for every percentile ``loads`` is empty.
+    ``reached`` holds, for each objective, the load at which it gives way, and both ends of its interval: ``+inf`` where it is kept at
+    the highest load, ``-inf`` where it is missed at the lowest, NaN where the tasks are too few to say. ``task_time_s`` is the mean over
+    the tasks that succeeded. ``n_tasks`` are the distinct tasks of the load that has the fewest; without a load that has enough tasks
+    for every percentile ``loads`` is empty.
     """
 
     workload: str
@@ -43,8 +46,8 @@ class Carrying:
     objectives: tuple[Objective, ...]
     loads: tuple[int, ...]
     n_tasks: int
-    reached: Matrix  # [objectives, 1 + draws]
-    task_time_s: Matrix  # mean over tasks that succeeded. # [1 + draws, loads]
+    reached: Matrix  # [objectives, 3]
+    task_time_s: Matrix  # [3, loads]
 
     @property
     def slo(self) -> str:
@@ -54,32 +57,18 @@ class Carrying:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Agents per server of a mix of workloads: ``lower`` and ``upper`` bound what was measured; they differ where a load was too low.
+    """Agents per server of a mix of workloads; ``None``: unknown, 0: the service level is missed at the lowest load.
 
-    Row 0 is the estimate. Both are 0 where the service level is missed at the lowest load; NaN: unknown.
+    Where a workload keeps its level at its highest measured load too (``open_ended``), ``agents`` and ``low`` take that load: they are
+    lower bounds, and ``high`` may be infinite.
     """
 
-    lower: Matrix  # [1 + draws]
-    upper: Matrix  # [1 + draws]
+    agents: float | None
+    low: float | None
+    high: float | None
+    open_ended: bool
     n_tasks: int
     limited_by: str | None
-
-    @property
-    def agents(self) -> float | None:
-        """The estimate, a lower bound where the highest measured load is carried too; ``None``: unknown."""
-        return None if np.isnan(self.lower[0]) else float(self.lower[0])
-
-    @property
-    def open_ended(self) -> bool:
-        """Whether more may be carried than was measured."""
-        return bool(self.upper[0] > self.lower[0])
-
-    def limits(self) -> tuple[float, float] | None:
-        """Return the interval (95 %), ``None`` where too few tasks bear one; the upper end may be infinite."""
-        if self.n_tasks < MIN_TASKS:
-            return None
-        ends = [interval(side[1:], self.n_tasks) for side in (self.lower, self.upper)]
-        return None if ends[0] is None or ends[1] is None else (ends[0][0], ends[1][1])
 
 
 def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> list[Carrying]:
@@ -104,9 +93,7 @@ def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadP
 def _carrying(
     workload: str, arm: str, objectives: tuple[Objective, ...], steps: pl.DataFrame, tasks: pl.DataFrame
 ) -> Carrying:
-    names = pl.concat([tasks["task_id"], steps["task_id"]]).unique().sort()
-    rows = pl.DataFrame({"task_id": names}).with_row_index("row")
-    values = [_Values.of(_judged(objective, steps, tasks), rows) for objective in objectives]
+    values = [_Values.of(_judged(objective, steps, tasks)) for objective in objectives]
     counts = [item.distinct() for item in values]
     loads = sorted(
         load
@@ -114,43 +101,28 @@ def _carrying(
         if all(of.get(load, 0) >= needed(item.percent) for of, item in zip(counts, objectives, strict=True))
     )
     fewest = [of[load] for of in counts for load in loads] or [max(of.values(), default=0) for of in counts]
-    percentiles = [
-        [Percentile.of(*item.at(load), len(names), objective.percent / 100) for load in loads]
-        for objective, item in zip(objectives, values, strict=True)
-    ]
-    good = _Values.of(tasks.filter("ok").select("concurrency", "task_id", value="task_time_s"), rows)
-    sums = [_sums(*good.at(load), len(names)) for load in loads]
-    weights = np.array([max(1, len(good.at(load)[0])) for load in loads], dtype=np.float64)
-    curves = np.empty((len(objectives), 1 + DRAWS, len(loads)))
-    task_time_s = np.empty((1 + DRAWS, len(loads)))
-    for part, taken in _drawn(len(names), seed_of("agents", workload)):
-        for column in range(len(loads)):
-            for index, of_objective in enumerate(percentiles):
-                curves[index, part, column] = of_objective[column].in_draws(taken)
-            total = taken @ sums[column]
-            n = total[:, 1]
-            task_time_s[part, column] = np.divide(total[:, 0], n, out=np.full_like(n, np.nan), where=n > 0)
-    reached = np.full((len(objectives), 1 + DRAWS), np.nan)
-    if loads:
-        for index, objective in enumerate(objectives):
-            reached[index] = gives_way(loads, isotonic(np.log(curves[index] / objective.limit), weights))
-    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, task_time_s)
+    reached = np.full((len(objectives), 3), np.nan)
+    for index, (objective, item) in enumerate(zip(objectives, values, strict=True)):
+        if loads:
+            curves = np.array([item.percentile(load, objective.percent) for load in loads]).T
+            weights = np.array([len(item.at(load)[0]) for load in loads], dtype=np.float64)
+            reached[index] = gives_way(loads, isotonic(np.log(curves / objective.limit), weights))
+    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, _mean_times(tasks, loads))
 
 
-def _drawn(n_tasks: int, seed: int) -> Iterator[tuple[slice, Matrix]]:
-    """Yield how often each draw takes each task, the first taking every task once: the estimate. # [draws, tasks]"""
-    yield slice(0, 1), np.ones((1, n_tasks))
-    begin = 1
-    for counts in draw_counts(n_tasks, seed) if n_tasks else ():
-        yield slice(begin, begin + len(counts)), counts
-        begin += len(counts)
-
-
-def _sums(values: Matrix, rows: NDArray[np.int64], n_tasks: int) -> Matrix:
-    """Return sum and number of the values of each task. # [tasks, 2]"""
-    return np.stack(
-        [np.bincount(rows, weights=weights, minlength=n_tasks) for weights in (values, None)], axis=1
-    ).astype(float)
+def _mean_times(tasks: pl.DataFrame, loads: Sequence[int]) -> Matrix:
+    """Return the mean task time at each load with its interval. # [3, loads]"""
+    groups = {
+        group.key[0]: group
+        for group in grouped(tasks.filter("ok").with_columns(n=1), ["concurrency"], ("task_time_s", "n"))
+    }
+    found = np.full((3, len(loads)), np.nan)
+    for column, load in enumerate(loads):
+        if load in groups:
+            total, n = groups[load].sums.sum(axis=0)
+            found[ESTIMATE, column] = total / n
+            found[LOW:, column] = [math.nan if end is None else end for end in ratio_limits([groups[load]])[0]]
+    return found
 
 
 def _judged(objective: Objective, steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
@@ -167,66 +139,45 @@ class _Values:
 
     loads: NDArray[np.int64]
     values: Matrix
-    rows: NDArray[np.int64]
+    tasks: NDArray[np.int64]
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, rows: pl.DataFrame) -> _Values:
-        joined = frame.join(rows, on="task_id")
-        loads, values, numbers = (joined[name].to_numpy() for name in ("concurrency", "value", "row"))
-        order = np.lexsort((numbers, values, loads))
-        return cls(loads[order], values[order], numbers[order].astype(np.int64))
+    def of(cls, frame: pl.DataFrame) -> _Values:
+        tasks = frame["task_id"].rank("dense").cast(pl.Int64).to_numpy()
+        loads, values = (frame[name].to_numpy() for name in ("concurrency", "value"))
+        order = np.lexsort((tasks, values, loads))
+        return cls(loads[order], values[order], tasks[order])
 
     def at(self, load: int) -> tuple[Matrix, NDArray[np.int64]]:
         part = slice(*np.searchsorted(self.loads, [load, load + 1]))
-        return self.values[part], self.rows[part]
+        return self.values[part], self.tasks[part]
 
     def distinct(self) -> dict[int, int]:
         return {int(load): len(np.unique(self.at(load)[1])) for load in np.unique(self.loads)}
 
+    def percentile(self, load: int, percent: int) -> Three:
+        """Return the percentile of a load and what bounds it, each in the place of the agents that follow from it.
 
-@dataclass(frozen=True, slots=True)
-class Percentile:
-    """A percentile of the values of one load, ready to be taken in draws of tasks."""
-
-    held: Matrix  # how many values of each bin each task has. # [tasks, bins]
-    values: Matrix  # of the bins, rising; may be infinite. # [bins]
-    share: float  # of the percentile, from 0 to 1
-
-    @classmethod
-    def of(cls, values: Matrix, rows: NDArray[np.int64], n_tasks: int, share: float) -> Percentile:
-        """Make one of sorted values and the task that each is of."""
-        stops = _bins(len(values), n_tasks, share)
-        bins = np.searchsorted(stops, np.arange(len(values)), side="right")
-        held = np.zeros((n_tasks, len(stops)))
-        np.add.at(held, (rows, bins), 1.0)
-        return cls(held, values[stops - 1 - np.diff(stops, prepend=0) // 2], share)
-
-    def in_draws(self, counts: Matrix) -> Matrix:
-        """Return the linearly interpolated percentile in every draw, NaN where it holds no value. # [draws]"""
-        cumulated = np.cumsum(counts @ self.held, axis=1)
-        total = cumulated[:, -1]
-        place = np.maximum(total - 1, 0) * self.share
-        lower = np.floor(place)
-
-        def at(rank: Matrix) -> Matrix:
-            taken: Matrix = self.values[np.minimum((cumulated <= rank[:, None]).sum(axis=1), len(self.values) - 1)]
-            return taken
-
-        first, second, part = at(lower), at(np.minimum(lower + 1, np.maximum(total - 1, 0))), place - lower
-        with np.errstate(invalid="ignore"):  # between two infinite values there is no number, and none is needed
-            between = first + part * (second - first)
-        between = np.where(part == 0, first, np.where(np.isinf(second), np.inf, between))
-        return np.where(total > 0, between, np.nan)
+        A percentile that may be as high as its upper bound carries as few agents as the lower end says.
+        """
+        values, tasks = self.at(load)
+        n, n_tasks = len(values), len(np.unique(tasks))
+        low, high = order_statistics(n_tasks, percent)
+        # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
+        return (
+            _interpolated(values, (n - 1) * percent / 100),
+            math.nan if high is None else float(values[-(-high * n // n_tasks) - 1]),
+            math.nan if low is None else float(values[(low - 1) * n // n_tasks]),
+        )
 
 
-def _bins(n: int, n_tasks: int, share: float) -> NDArray[np.int64]:
-    """Return where the bins of n sorted values end: single values where there are few, else finely only around the percentile."""
-    if n <= MOST_BINS:
-        return np.arange(1, n + 1)
-    reach = 8 * np.sqrt(share * (1 - share) / n_tasks)
-    begin, end = max(0, int((share - reach) * n)), min(n, int((share + reach) * n) + 1)
-    stops = np.linspace(begin, end, MOST_BINS + 1).astype(np.int64)
-    return np.unique(np.concatenate([stops[stops > 0], [n]]))
+def _interpolated(values: Matrix, place: float) -> float:
+    lower = math.floor(place)
+    part = place - lower
+    if part == 0:
+        return float(values[lower])
+    above = float(values[lower + 1])  # between two infinite values there is no number, and none is needed
+    return above if math.isinf(above) else float(values[lower]) * (1 - part) + above * part
 
 
 def isotonic(values: Matrix, weights: Matrix) -> Matrix:
@@ -272,32 +223,44 @@ def capacity(carried: Sequence[Carrying], shares: Mapping[str, float]) -> Capaci
     """Return the agents per server of a mix: an agent of a workload takes 1/(its agents per server) of one.
 
     For one workload that is what was measured. For a mix it is modelled: it takes for granted that tasks of another workload weigh on
-    a server like those of the same at the load that it carries.
+    a server like those of the same at the load that it carries; all its workloads at the same end of their intervals are its ends.
 
     Args:
         carried: of one arm, one a workload.
         shares: share of the agents by workload; the sum is 1.
     """
-    lower, upper = np.zeros(1 + DRAWS), np.zeros(1 + DRAWS)
-    most: tuple[float, str | None] = (-1.0, None)
-    for item in carried:
-        share = shares[item.workload]
-        if not item.loads:
-            return Capacity(np.full(1 + DRAWS, np.nan), np.full(1 + DRAWS, np.nan), item.n_tasks, None)
-        reached = item.reached.min(axis=0)
-        bounds = np.where(reached == -np.inf, 0.0, np.minimum(reached, item.loads[-1]))
-        with np.errstate(divide="ignore"):
-            lower += share / bounds
-            upper += share / np.where(reached == -np.inf, 0.0, reached)
-        taken = share / bounds[0] if bounds[0] else np.inf
-        first = int(np.argmin(item.reached[:, 0]))
-        if taken > most[0]:
-            named = (
-                item.objectives[first].name if len(carried) == 1 else f"{item.workload}: {item.objectives[first].name}"
-            )
-            most = (taken, None if np.isinf(reached[0]) and reached[0] > 0 else named)
-    with np.errstate(divide="ignore"):
-        return Capacity(1 / lower, 1 / upper, min(item.n_tasks for item in carried), most[1])
+    n_tasks = min(item.n_tasks for item in carried)
+    if not all(item.loads for item in carried):
+        return Capacity(None, None, None, False, n_tasks, None)
+    taken = np.array([[shares[item.workload] / end for end in _ends(item)] for item in carried])  # [workloads, 3]
+    agents_per_server, low, high = (
+        1 / part if part > 0 else math.inf for part in np.nan_to_num(taken.sum(axis=0), nan=-1.0)
+    )
+    unknown = np.isnan(taken.sum(axis=0))
+    most = carried[int(np.argmax(taken[:, ESTIMATE]))]
+    first = most.objectives[int(np.argmin(most.reached[:, ESTIMATE]))].name
+    named = first if len(carried) == 1 else f"{most.workload}: {first}"
+    kept = most.reached[:, ESTIMATE].min() == np.inf
+    return Capacity(
+        agents=agents_per_server,
+        low=None if unknown[LOW] else low,
+        high=None if unknown[HIGH] else high,
+        open_ended=any(item.reached[:, ESTIMATE].min() == np.inf for item in carried),
+        n_tasks=n_tasks,
+        limited_by=None if kept else named,
+    )
+
+
+def _ends(item: Carrying) -> Three:
+    """Return what one workload carries, and its ends; a tiny number stands for none, so that it takes up a whole server."""
+    estimate, low = item.reached[:, :HIGH].min(axis=0)
+    # the objective whose bound is known bounds the whole from above; from below all of them must be known
+    upper = math.nan if np.isnan(item.reached[:, HIGH]).all() else float(np.nanmin(item.reached[:, HIGH]))
+    return _positive(min(estimate, item.loads[-1])), _positive(min(low, item.loads[-1])), _positive(upper)
+
+
+def _positive(load: float) -> float:
+    return NONE if load == -np.inf else load
 
 
 def agents(carried: Sequence[Carrying]) -> pl.DataFrame:
@@ -313,21 +276,27 @@ def agents(carried: Sequence[Carrying]) -> pl.DataFrame:
 def _row(workload: str | None, own: Sequence[Carrying], found: Capacity) -> tuple[str | int | None, ...]:
     levels = list(dict.fromkeys(item.slo for item in own))
     slo = "; ".join(levels) if len(levels) == 1 else "; ".join(f"{item.workload}: {item.slo}" for item in own)
-    ends = (own[0].loads[0], own[0].loads[-1]) if len(own) == 1 and own[0].loads else (None, None)
+    loads = (own[0].loads[0], own[0].loads[-1]) if len(own) == 1 and own[0].loads else (None, None)
     if found.agents is None:
-        return (workload, own[0].arm, slo, None, None, None, "none", "unknown", None, *ends, found.n_tasks)
-    floor = [item.loads[0] for item in own]
-    limits = found.limits()
-    low, high = (None, None) if limits is None else (whole(limits[0], floor), whole(limits[1], floor))
-    known = {(True, True): "both", (False, True): "open_low", (True, False): "open_high", (False, False): "open_both"}
-    interval_ends = "none" if limits is None else known[low is not None, high is not None]
-    state = "none" if found.agents == 0 else "at_least" if found.open_ended else "found"
-    row = (whole(found.agents, floor), low, high, interval_ends, state, found.limited_by)
-    return (workload, own[0].arm, slo, *row, *ends, found.n_tasks)
+        return (workload, own[0].arm, slo, None, None, None, "none", "unknown", None, *loads, found.n_tasks)
+    lowest = max(item.loads[0] for item in own)
+    low, high = (None if end is None else whole(end, lowest) for end in (found.low, found.high))
+    known = {(True, True): "both", (False, True): "open_low", (True, False): "open_high"}
+    nothing = "none" if found.low is None and found.high is None else "open_both"
+    ends = known.get((low is not None, high is not None), nothing)
+    row = (whole(found.agents, lowest), low, high, ends, state(found), found.limited_by)
+    return (workload, own[0].arm, slo, *row, *loads, found.n_tasks)
 
 
-def whole(agents_per_server: float, lowest: Sequence[int]) -> int | None:
-    """Return a capacity as whole agents; ``None`` beyond the measured range: infinite, or 0 where not even 1 at a time was tried."""
-    if np.isinf(agents_per_server) or (agents_per_server == 0 and max(lowest) > 1):
+def state(found: Capacity) -> str:
+    """Return the word of ``frames.AGENTS`` for what was found."""
+    if found.agents is None:
+        return "unknown"
+    return "none" if found.agents < 1 - WHOLE else "at_least" if found.open_ended else "found"
+
+
+def whole(agents_per_server: float, lowest: int) -> int | None:
+    """Return a capacity as whole agents; ``None`` beyond the measured range: infinite, or none where 1 at a time was not tried."""
+    if math.isinf(agents_per_server) or (agents_per_server < 1 - WHOLE and lowest > 1):
         return None
     return int(agents_per_server + WHOLE)

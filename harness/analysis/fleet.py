@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.analysis.agents import WHOLE, Capacity, Carrying, whole
-from harness.analysis.bootstrap import interval
+from harness.analysis.agents import ESTIMATE, HIGH, LOW, WHOLE, Capacity, Carrying, Matrix, whole
 
 HOURS = 8766.0  # of a year, leap years averaged in
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class ArmLoad:
-    """What one arm carries of the mix and how fast; row 0 of what it returns is the estimate, the others are draws."""
+    """What one arm carries of the mix, how fast, and with what power."""
 
     arm: str
     carried: tuple[Carrying, ...]
@@ -68,30 +65,43 @@ class ArmLoad:
     @property
     def agents(self) -> int | None:
         """Whole agents per server, ``None`` where nobody can say."""
-        lowest = [item.loads[0] for item in self.carried if item.loads]
-        return None if self.found.agents is None else whole(self.found.agents, lowest)
+        return self._whole(self.found.agents)
 
-    def tasks_per_agent_hour(self, on_each: Matrix) -> Matrix:
-        """Return how many tasks an hour an agent finishes at these loads, task times interpolated in both logarithms. # [1 + draws]"""
-        rate = np.zeros(len(on_each))
-        for item in self.carried:
-            rate += self.mix[item.workload] * 3600 / _between(item.loads, item.task_time_s, on_each)
-        return rate
+    @property
+    def agent_ends(self) -> tuple[int | None, int | None]:
+        """The interval of :attr:`agents`; ``None``: beyond the measured range, or unknown."""
+        return self._whole(self.found.low), self._whole(self.found.high)
 
-    def fleet(self, given: Assumptions, agents: float, slower: float = 1.0) -> Fleet | None:
-        """Return the servers for so many agents per server, ``None`` where a server carries none.
+    def _whole(self, agents: float | None) -> int | None:
+        lowest = max((item.loads[0] for item in self.carried if item.loads), default=1)
+        return None if agents is None else whole(agents, lowest)
+
+    def task_time_s(self, on_each: float) -> tuple[float, float | None, float | None]:
+        """Return the mean task time over the mix at a load and its interval, interpolated in both logarithms.
+
+        Agents of a workload finish as many tasks an hour as its task time lets them, so the mean over tasks is the harmonic one.
+        """
+        rates = [
+            sum(self.mix[item.workload] / _between(item.loads, item.task_time_s[row], on_each) for item in self.carried)
+            for row in (ESTIMATE, LOW, HIGH)
+        ]
+        time, low, high = (1 / rate for rate in rates)
+        return time, None if math.isnan(low) else low, None if math.isnan(high) else high
+
+    def fleet(self, given: Assumptions, agents: int | None, slower: float = 1.0) -> Fleet | None:
+        """Return the servers for so many agents per server, ``None`` where a server carries none or nobody knows.
 
         Args:
             given: what was stated.
             agents: per server.
             slower: factor on the task times.
         """
-        if agents <= 0:
+        if agents is None or agents <= 0:
             return None
         exact = given.busy / (agents * (1 - given.headroom))
         servers = max(1, math.ceil(exact - WHOLE))
         on_each = given.busy / servers
-        tasks_per_hour = given.busy * float(self.tasks_per_agent_hour(np.array([on_each]))[0]) / slower
+        tasks_per_hour = given.busy * 3600 / (self.task_time_s(on_each)[0] * slower)
         kilowatts = None if given.power_watts is None else servers * given.power_watts / 1000
         energy = 0.0 if kilowatts is None or given.kwh_price is None else kilowatts * given.kwh_price
         cost = None
@@ -108,31 +118,6 @@ class ArmLoad:
         )
 
 
-def _between(loads: Sequence[int], times: Matrix, at: Matrix) -> Matrix:
-    """Return task times at these loads, linear in both logarithms; at or below the lowest load that of the lowest. # [rows]"""
-    if len(times) != len(at):
-        times = times[: len(at)]
-    axis = np.log2(np.asarray(loads, dtype=np.float64))
-    place = np.clip(np.log2(at), axis[0], axis[-1])
-    if len(loads) == 1:
-        return times[:, 0]
-    right = np.clip(np.searchsorted(axis, place), 1, len(axis) - 1)
-    rows, share = np.arange(len(at)), (place - axis[right - 1]) / (axis[right] - axis[right - 1])
-    lower, upper = np.log(times[rows, right - 1]), np.log(times[rows, right])
-    found: Matrix = np.exp(lower + share * (upper - lower))
-    return found
-
-
-def agent_limits(load: ArmLoad) -> tuple[int | None, int | None]:
-    """Return the interval of the agents per server, ``None`` for an end beyond the measured range and where there is none."""
-    lowest = [item.loads[0] for item in load.carried if item.loads]
-    limits = load.found.limits()
-    low, high = (None, None) if limits is None else (whole(end, lowest) for end in limits)
-    return low, high
-
-
-def task_time(load: ArmLoad, on_each: float) -> tuple[float, float | None, float | None]:
-    """Return the mean task time on each server with its interval."""
-    times = 3600 / load.tasks_per_agent_hour(np.full(len(load.found.lower), on_each))
-    limits = None if load.found.limits() is None else interval(times[1:], load.found.n_tasks)
-    return (float(times[0]), *(limits or (None, None)))
+def _between(loads: Sequence[int], times: Matrix, at: float) -> float:
+    """Return the task time at a load, linear in both logarithms; at or below the lowest load that of the lowest."""
+    return float(np.exp(np.interp(math.log2(max(at, loads[0])), np.log2(loads), np.log(times))))

@@ -9,12 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
-from harness.analysis.agents import WHOLE, Carrying, capacity, carrying
-from harness.analysis.bootstrap import interval
-from harness.analysis.fleet import ArmLoad, Assumptions, Fleet, agent_limits, task_time
+from harness.analysis.agents import Carrying, capacity, carrying, state
+from harness.analysis.fleet import ArmLoad, Assumptions
 from harness.analysis.frames import SIZING, TORNADO, Finding, RunAnalysis
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.tornado import tornado
@@ -144,34 +142,18 @@ def _measured_watts(
 
 def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
     found, agents = load.found, load.agents
-    fleet = load.fleet(given, agents or 0)
-    if agents is None or fleet is None:
-        state = "unknown" if found.agents is None else "none"
-        return (load.arm, agents, None, None, state, found.limited_by, *[None] * 15)
-    low, high = agent_limits(load)
-    ends = [None if end is None else load.fleet(given, end) for end in (high, low)]
-    fewest, most = (None if end is None else end.servers for end in ends)
-    state = "at_least" if found.open_ended else "found"
-    times = task_time(load, fleet.on_each)
-    costs = _cost_ends(load, given, fleet)
+    fleet = load.fleet(given, agents)
+    low, high = load.agent_ends
+    if fleet is None:
+        return (load.arm, agents, low, high, state(found), found.limited_by, *[None] * 15)
+    # the interval of the servers is that of the agents turned over; a cost is lowest where servers carry most and tasks are fastest
+    time, fast, slow = load.task_time_s(fleet.on_each)
+    fewest = load.fleet(given, high, 1.0 if fast is None else fast / time)
+    most = load.fleet(given, low, 1.0 if slow is None else slow / time)
+    ends = [None if end is None else end.servers for end in (fewest, most)]
+    costs = [None if end is None else end.cost_per_1000 for end in (fewest, most)]
     return (
-        load.arm, agents, low, high, state, found.limited_by, fleet.servers, fewest, most, fleet.on_each, *times,
+        load.arm, agents, low, high, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
         fleet.tasks_per_hour, given.power_watts, load.power_source, fleet.kwh_per_1000, fleet.cost_per_1000, *costs,
         fleet.cost_per_year,
     )  # fmt: skip
-
-
-def _cost_ends(load: ArmLoad, given: Assumptions, fleet: Fleet) -> tuple[float | None, float | None]:
-    """Return the interval of the cost: in each draw agents per server and task times are those of the same tasks."""
-    if fleet.cost_per_1000 is None or load.found.limits() is None:
-        return None, None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        agents = np.floor(load.found.lower + WHOLE)
-        servers = np.maximum(1, np.ceil(given.busy / (agents * (1 - given.headroom)) - WHOLE))
-        per_hour = load.tasks_per_agent_hour(given.busy / servers)
-        # both parts of the cost grow with the servers and fall with the tasks finished
-        costs = fleet.cost_per_1000 * (servers / fleet.servers) * (per_hour[0] / per_hour)
-    ends = interval(np.where(np.isfinite(servers), costs, np.inf)[1:], load.found.n_tasks)
-    if ends is None:
-        return None, None
-    return None if load.found.open_ended else ends[0], ends[1] if math.isfinite(ends[1]) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.fleet import HOURS, ArmLoad, Assumptions, Fleet, agent_limits, task_time
+from harness.analysis.fleet import HOURS, ArmLoad, Assumptions, Fleet
 
 FIFTH = 0.2
 MOST_HEADROOM = 0.95
@@ -14,15 +14,15 @@ MOST_HEADROOM = 0.95
 def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None, ...]]:
     """Return ``frames.TORNADO`` of one arm, the assumption that moves the answer most first; nothing where there is no answer."""
     agents = load.agents
-    base = load.fleet(given, agents or 0)
+    base = load.fleet(given, agents)
     if base is None or agents is None:
         return []
     rows = []
-    low, high = agent_limits(load)
+    low, high = load.agent_ends
     if low is not None or high is not None:
-        moved = [None if end is None else load.fleet(given, end) for end in (low, high)]
+        moved = [load.fleet(given, end) for end in (low, high)]
         rows.append(_moved(load.arm, "agents_per_server", "measured", (agents, low, high), base, moved))
-    time, fast, slow = task_time(load, base.on_each)
+    time, fast, slow = load.task_time_s(base.on_each)
     if fast is not None and slow is not None:
         moved = [load.fleet(given, agents, end / time) for end in (fast, slow)]
         rows.append(_moved(load.arm, "task_time", "measured", (time, fast, slow), base, moved))

@@ -44,8 +44,8 @@ def test_a_percentile_comes_with_its_bounds_and_a_too_high_one_with_a_lower_boun
     """Twenty tasks of 1 to 20 s: the median is 10.5, between 6 and 15; p99 cannot be said, but it is no less than 19."""
     found = rows(tmp_path, solo_tasks(cell_key(BASELINE), [1000.0 * second for second in range(1, 21)]))
     names = ("observed", "observed_low", "observed_high", "n", "n_tasks", "n_needed")
-    assert [found["task_time", 50][name] for name in names] == [10.5, 6, 15, 20, 20, 11]
-    assert [found["task_time", 99][name] for name in names] == [None, 19, None, 20, 20, 662]
+    assert [found["task_time", 50][name] for name in names] == pytest.approx([10.5, 6, 15, 20, 20, 11])
+    assert [found["task_time", 99][name] for name in names] == pytest.approx([None, 19, None, 20, 20, 662])
 
 
 def test_two_runs_of_a_task_are_one_look_at_the_world(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_two_runs_of_a_task_are_one_look_at_the_world(tmp_path: Path) -> None:
     once = solo_tasks(cell_key(BASELINE), [1000.0 * second for second in range(1, 21)])
     twice = [*once, *(replace(record, cell=replace(record.cell, repeat=2)) for record in once)]
     row = rows(tmp_path, twice, repeats=2)["task_time", 50]
-    assert [row[name] for name in ("observed_low", "observed_high", "n", "n_tasks")] == [6, 15, 40, 20]
+    assert [row[name] for name in ("observed_low", "observed_high", "n", "n_tasks")] == pytest.approx([6, 15, 40, 20])
 
 
 @pytest.mark.parametrize(("tasks", "severity"), [(9, "warning"), (20, "note")])
