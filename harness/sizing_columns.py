@@ -92,6 +92,10 @@ _SIZING = (
         "Tasks in progress on each server when all busy agents are spread evenly over the servers.",
         "바쁜 에이전트를 서버에 고르게 나눌 때 서버 하나에서 동시에 진행되는 작업 수.",
     )),
+    column("fleet_tasks_per_hour", ("Tasks/h, all servers", "시간당 작업(전체 서버)"), "tasks/h", "higher", (
+        "Tasks that the busy agents finish in an hour on all servers together: busy agents × 3600 ÷ mean task time.",
+        "바쁜 에이전트가 모든 서버에서 한 시간에 끝내는 작업 수: 바쁜 에이전트 × 3600 ÷ 평균 작업 시간.",
+    )),
     column("power_watts", ("Power per server", "서버당 전력"), "W", "lower", (
         "Mean power of one server under this load; of a cell that of its graphics processors alone; empty where it is not known.",
         "이 부하에서 서버 하나의 평균 전력. 셀에서는 GPU만의 전력. 모르면 비어 있다.",

@@ -19,13 +19,13 @@ from reports.wording import UNKNOWN, Wording, interval, is_unknown, number, perc
 
 PAGE = "sizing.html"
 MOST_REASONS = 6
+MOST_MOVED = 6  # assumptions on the console; the page and tornado.csv have all of them
 _SERVERS = (
-    "arm", "agents", "limited_by", "servers", "servers_saved", "agents_per_server", "task_time_mean_s", "tasks_per_hour",
+    "arm", "agents", "limited_by", "servers", "servers_saved", "agents_per_server", "task_time_mean_s", "fleet_tasks_per_hour",
 )  # fmt: skip
 _COSTS = ("arm", "power_watts", "power_source", "kwh_per_1000_tasks", "cost_per_1000_tasks", "cost_per_year")
 _TORNADO = (
-    "arm", "assumption", "source", "value", "value_low", "value_high", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high",
-    "swing",
+    "arm", "assumption", "source", "value", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high", "swing",
 )  # fmt: skip
 _PERCENTILES = ("workload", "arm", "concurrency", "metric", "percent", "n", "n_tasks", "n_needed", "observed")
 _UNIT_OF = {"tpot": "ms"}  # of the metrics of percentiles; the others are seconds
@@ -101,9 +101,7 @@ def tables(sizing: Sizing, words: Wording) -> dict[str, tuple[Table, ...]]:
         names = [name for name in _COSTS if sizing.arms[name].null_count() < sizing.arms.height]
         caption = f"{words.header('cost_per_1000_tasks')}{_currency(sizing)}"
         servers.append(table(sizing.arms, names, words, caption))
-    value = {name: _value(name) for name in ("value", "value_low", "value_high")}
-    moved = table(sizing.tornado.drop("value_low", "value_high").hstack(sizing.tornado.select("value_low", "value_high")), _TORNADO, words,
-                  words.text("sizing.section.tornado"), shown=value)  # fmt: skip
+    moved = _tornado(sizing.tornado, words)
     return {
         "servers": tuple(servers),
         "tornado": (moved,) if moved.rows else (),
@@ -112,12 +110,19 @@ def tables(sizing: Sizing, words: Wording) -> dict[str, tuple[Table, ...]]:
     }
 
 
-def _value(name: str) -> Any:
-    def shown(row: Row) -> str:
-        value = row[name]
-        return percent(value) + " %" if row["assumption"] in _SHARES and value is not None else number(value)
+def _tornado(frame: pl.DataFrame, words: Wording) -> Table:
+    def value(row: Row) -> str:
+        ends = (_value(row, row[f"value_{end}"]) for end in ("low", "high"))
+        return f"{_value(row, row['value'])} [{'–'.join(ends)}]"
 
-    return shown
+    names = [name for name in _TORNADO if name == "value" or frame[name].null_count() < frame.height]
+    return table(frame, names, words, words.text("sizing.section.tornado"), shown={"value": value})
+
+
+def _value(row: Row, value: float | None) -> str:
+    if value is None:
+        return "…"
+    return f"{percent(value)} %" if row["assumption"] in _SHARES else number(value)
 
 
 def _assumptions(sizing: Sizing, words: Wording) -> Table:
@@ -150,9 +155,12 @@ def _currency(sizing: Sizing) -> str:
 
 def sentences(sizing: Sizing, words: Wording) -> list[str]:
     """Return one sentence an arm, the cheapest (or the one with the fewest servers) with a drafter first, the baseline last."""
+    return [_sentence(row, sizing, words) for row in _in_order(sizing).iter_rows(named=True)]
+
+
+def _in_order(sizing: Sizing) -> pl.DataFrame:
     order = ("cost_per_1000_tasks", "servers")
-    rows = sizing.arms.sort(pl.col("arm") == pl.lit(sizing.baseline), *order, nulls_last=True, maintain_order=True)
-    return [_sentence(row, sizing, words) for row in rows.iter_rows(named=True)]
+    return sizing.arms.sort(pl.col("arm") == pl.lit(sizing.baseline), *order, nulls_last=True, maintain_order=True)
 
 
 def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
@@ -213,20 +221,21 @@ def console(sizing: Sizing, lang: str) -> str:
     """Return the tables and a sentence an arm; the best arm's own is :func:`headline`."""
     words = wording(lang)
     found = tables(sizing, words)
-    blocks = [drawn(item) for item in (*found["assumptions"], *found["servers"], *found["tornado"])]
+    order = _in_order(sizing)
+    moved = sizing.tornado.filter(pl.col("arm") == order["arm"][0])
+    blocks = [drawn(item) for item in (*found["assumptions"], *found["servers"])]
+    if moved.height:
+        blocks.append(drawn(_tornado(moved.head(MOST_MOVED), words)))
     blocks.append("\n".join(sentences(sizing, words)[1:]))
-    if sizing.tornado.height:
-        top = sizing.tornado.row(0, named=True)
+    if moved.height:
+        top = moved.row(0, named=True)
         place = {
             "swing": f"{percent(top['swing'])} %",
-            "low": _value("value_low")(top),
-            "high": _value("value_high")(top),
+            "low": _value(top, top["value_low"]),
+            "high": _value(top, top["value_high"]),
         }
-        blocks.append(
-            words.text(
-                "sizing.moves_most", arm=top["arm"], assumption=words.text(f"assumption.{top['assumption']}"), **place
-            )
-        )
+        name = words.text(f"assumption.{top['assumption']}")
+        blocks.append(words.text("sizing.moves_most", arm=top["arm"], assumption=name, **place))
     return "\n\n".join(block for block in blocks if block)
 
 

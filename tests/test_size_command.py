@@ -70,7 +70,7 @@ def test_costs_are_price_and_energy_of_the_hours_in_use(tmp_path: Path) -> None:
     path = folder(tmp_path)
     plain = sized(path, "--agents", "16", *PRICES)[BASELINE]
     powered = sized(path, "--agents", "16", *PRICES, "--power-watts", "1000", "--kwh-price", "1")[BASELINE]
-    assert plain["tasks_per_hour"] == pytest.approx(28_800)
+    assert plain["fleet_tasks_per_hour"] == pytest.approx(28_800)
     assert plain["cost_per_1000_tasks"] == pytest.approx(8 / 28.8)
     assert plain["cost_per_year"] == pytest.approx(64_000)
     assert powered["cost_per_1000_tasks"] == pytest.approx(16 / 28.8)

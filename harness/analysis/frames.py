@@ -89,7 +89,7 @@ REPEATS = ("workload", "arm", "concurrency", "n_tasks", "repeats", "decided", "r
 # Of a sizing (harness size): one row an arm; costs null where no price was stated
 SIZING = (
     "arm", "agents", "agents_low", "agents_high", "capacity", "limited_by", "servers", "servers_low", "servers_high",
-    "agents_per_server", "task_time_mean_s", "task_time_mean_s_low", "task_time_mean_s_high", "tasks_per_hour", "power_watts",
+    "agents_per_server", "task_time_mean_s", "task_time_mean_s_low", "task_time_mean_s_high", "fleet_tasks_per_hour", "power_watts",
     "power_source", "kwh_per_1000_tasks", "cost_per_1000_tasks", "cost_per_1000_tasks_low", "cost_per_1000_tasks_high",
     "cost_per_year", "servers_saved",
 )  # fmt: skip
