@@ -15,7 +15,7 @@ from harness.analysis.frames import COSTS_SCHEMA, PREDICTED_BREAK_EVEN_SCHEMA, P
 from harness.analysis.handover import hand_over
 from harness.analysis.loading import Records
 from harness.analysis.passes import batches, decode_passes
-from harness.analysis.plan import WorkloadPlan
+from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.prediction import (
     MODELLED,
     Crossing,
@@ -62,8 +62,14 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
         RunFolderError: if a line of the rounds is damaged.
     """
     rounds = read_rounds(folder, records.cells, lines=records.round_lines)
-    passes = decode_passes(records.steps)
-    fit = _fit(records, rounds, passes, leave_out)
+    timed = engine_rounds(rounds)
+    bare = baseline_arms(records.plans)
+    only_bare = bool(
+        timed.height and bare.height
+    )  # then single calls say how large batches and contexts were, nothing of costs
+    steps = records.steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else records.steps
+    passes = decode_passes(steps)
+    fit = _fit(records, timed, passes, leave_out)
     subjects = tuple(_subjects(records, rounds, passes))
     if fit is None:
         own = [item for item in subjects if _is_widest(item, subjects)]
@@ -106,7 +112,7 @@ def frame_of(found: Sequence[tuple[Subject, Sequence[Point]]], hardware: str | N
     return pl.DataFrame(rows, schema=PREDICTED_SCHEMA, orient="row")
 
 
-def _fit(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, leave_out: Sequence[str]) -> Fit | None:
+def _fit(records: Records, timed: pl.DataFrame, passes: pl.DataFrame, leave_out: Sequence[str]) -> Fit | None:
     methods = {arm: method for plan in records.plans for arm, method in plan.methods.items()}
     places = records.cells.select("cell", "workload", "arm").filter(~pl.col("arm").is_in(list(leave_out)))
     held = (
@@ -115,8 +121,7 @@ def _fit(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, leave_out
         .agg(each=(pl.col("prompt_tokens") + pl.col("output_tokens") / 2).mean())
     )
     timed = (
-        engine_rounds(rounds)
-        .join(places, on="cell")
+        timed.join(places, on="cell")
         .join(held, on="cell", how="left")
         .with_columns(context=pl.col("context_tokens").fill_null(pl.col("each") * pl.col("batch_size")).fill_null(0.0))
     )
@@ -183,12 +188,7 @@ def _context(passes: pl.DataFrame) -> float | None:
 
 def _loads(plans: Sequence[WorkloadPlan], passes: pl.DataFrame, workload: str | None) -> Loads:
     """Return concurrency and batch of the baselines: at a break-even arm and baseline decode alike."""
-    bare = pl.DataFrame(
-        [(plan.name, plan.baseline) for plan in plans if plan.baseline is not None],
-        schema={"workload": pl.String, "arm": pl.String},
-        orient="row",
-    )
-    own = batches(passes).join(bare, on=["workload", "arm"], how="semi")
+    own = batches(passes).join(baseline_arms(plans), on=["workload", "arm"], how="semi")
     if workload is not None:
         own = own.filter(pl.col("workload") == workload)
     mean = (pl.col("batch") * pl.col("passes")).sum() / pl.col("passes").sum()
