@@ -88,37 +88,34 @@ def measure(seed: int) -> Measured:
     tokens = 4 * np.maximum(1, np.rint(TOKENS * np.exp(SPREAD * chance.standard_normal(N_TASKS)) / 4)).astype(np.int64)
     kinds = chance.choice(list(KINDS), N_TASKS)
     rounds = tokens // np.array([KINDS[kind] for kind in kinds])
-    parts = []
+    rows: list[tuple[int | str, ...]] = []
     of_repeat = np.exp(OF_REPEAT * chance.standard_normal(REPEATS))
-    for repeat in range(REPEATS):
-        for load in LOADS:
-            for arm in (BASELINE, ARM):
-                passes = tokens if arm == BASELINE else rounds
-                luck = np.exp(OF_RUN * chance.standard_normal(N_TASKS)) * of_repeat[repeat]
-                times = (passes * cost_ms(arm, load) * luck * MS).astype(np.int64)
-                parts.append(_cell(len(parts), arm, load, repeat + 1, times))
+    cells = [(repeat, load, arm) for repeat in range(REPEATS) for load in LOADS for arm in (BASELINE, ARM)]
+    for cell, (repeat, load, arm) in enumerate(cells):
+        passes = tokens if arm == BASELINE else rounds
+        luck = np.exp(OF_RUN * chance.standard_normal(N_TASKS)) * of_repeat[repeat]
+        times = (passes * cost_ms(arm, load) * luck * MS).astype(np.int64)
+        started = _started(times.tolist(), load)
+        until = max(end for _, _, end in started[:N_TASKS])
+        rows += [(cell, arm, load, repeat + 1, until, number, *run) for number, run in enumerate(started)]
+    names = ["cell", "arm", "concurrency", "repeat", "until", "instance", "place", "begin", "end"]
     told = pl.DataFrame({"place": range(N_TASKS), "kind": kinds, "tokens": tokens, "rounds": rounds})
-    return _rows(pl.concat(parts).join(told, on="place", maintain_order="left"))
+    return _rows(pl.DataFrame(rows, schema=names, orient="row").join(told, on="place", maintain_order="left"))
 
 
-def _cell(
-    cell: int, arm: str, load: int, repeat: int, times: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> pl.DataFrame:
-    """Return when the tasks of a cell run: so many at once, the load kept up by further tasks until the last that counts has ended."""
+def _started(times: list[int], load: int) -> list[tuple[int, int, int]]:
+    """Return task, begin and end of all runs of a cell: so many at once, further ones keep the load up until the last counted one ends."""
     free = [0] * load
     started: list[tuple[int, int, int]] = []
-    last = 0
-    while len(started) < len(times) or free[0] < last:
-        begin = heapq.heappop(free)
-        place = len(started) % len(times)
-        end = begin + int(times[place])
-        if len(started) < len(times):
+    last, n = 0, len(times)
+    while len(started) < n or free[0] < last:
+        begin, place = heapq.heappop(free), len(started) % n
+        end = begin + times[place]
+        if len(started) < n:
             last = max(last, end)
         started.append((place, begin, end))
         heapq.heappush(free, end)
-    frame = pl.DataFrame(started, schema=["place", "begin", "end"], orient="row").with_row_index("instance")
-    constant = {"cell": cell, "arm": arm, "concurrency": load, "repeat": repeat, "until": last}
-    return frame.with_columns(**{name: pl.lit(value) for name, value in constant.items()})
+    return started
 
 
 def _rows(tasks: pl.DataFrame) -> Measured:
