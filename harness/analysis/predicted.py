@@ -125,7 +125,8 @@ def _fit(records: Records, timed: pl.DataFrame, passes: pl.DataFrame, leave_out:
         .join(held, on="cell", how="left")
         .with_columns(context=pl.col("context_tokens").fill_null(pl.col("each") * pl.col("batch_size")).fill_null(0.0))
     )
-    found = fit_rounds(timed, methods) if timed.height else None
+    with_baseline = timed.join(baseline_arms(records.plans), on=["workload", "arm"], how="semi").height > 0
+    found = fit_rounds(timed, methods) if with_baseline else None
     if found is not None:
         return _with_drafters(found, records.plans, leave_out)
     real = {arm: method for plan in records.plans for arm, method in plan.methods.items() if arm in plan.drafting}

@@ -112,13 +112,14 @@ def test_every_prediction_says_that_it_is_modelled_and_one_length_a_batch_is_the
     assert (frame["batch_size"] * (1 + frame["num_tokens"])).max() == 64
 
 
-def test_a_run_without_a_baseline_or_without_a_finished_cell_has_no_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [True, False], ids=["rounds", "cells"])
+def test_a_run_without_a_baseline_or_without_a_finished_cell_has_no_model(tmp_path: Path, times: bool) -> None:
     """Empty frames with their columns, no figure."""
     folder = RunFolder.create(
         tmp_path / "alone",
         {"created": "now", "engine": None, "workloads": [workload_entry(methods={ARM: "eagle3"}, concurrency=[1])]},
     )
-    _cell(folder, cell_key(ARM, 1), 0, drafted=3, times=False)
+    _cell(folder, cell_key(ARM, 1), 0, drafted=3, times=times)
     folder.close()
     found = analyse(RunFolder.open(folder.path))
     assert found.predicted.is_empty()
