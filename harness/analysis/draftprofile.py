@@ -22,16 +22,25 @@ Vector = NDArray[np.float64]
 class DraftProfile:
     """Per pass: ``lengths[d]`` is the probability that d tokens are drafted, ``survival[i]`` that more than i of them are accepted.
 
+    Drafts that are trees have as many tokens as nodes, but only a path of them can be accepted: nobody knows what fewer nodes would have
+    yielded, so ``chain`` is false.
+
     # lengths: [longest + 1], survival: [longest]
     """
 
     lengths: Vector
     survival: Vector
+    chain: bool = True
 
     @property
     def longest(self) -> int:
         """Tokens of the longest draft that was seen."""
         return len(self.survival)
+
+    @property
+    def limits(self) -> list[int]:
+        """Limits on drafted tokens of which the profile says anything, rising, from 0 on."""
+        return list(range(self.longest + 1)) if self.chain else [0, self.longest]
 
     def at(self, limit: int) -> tuple[Vector, float]:
         """Return the lengths under a limit on drafted tokens, and the tokens that a pass then yields, the target's own included."""
@@ -40,7 +49,7 @@ class DraftProfile:
         return cut, 1.0 + float(self.survival[:limit].sum())
 
 
-def profile(steps: pl.DataFrame, rounds: pl.DataFrame) -> DraftProfile | None:
+def profile(steps: pl.DataFrame, rounds: pl.DataFrame, *, chain: bool = True) -> DraftProfile | None:
     """Return the profile of some calls of one arm, ``None`` where nothing is known of its positions or passes.
 
     Counted calls inside the steady window that succeeded count. How often something is drafted, and how often each position is accepted,
@@ -49,6 +58,7 @@ def profile(steps: pl.DataFrame, rounds: pl.DataFrame) -> DraftProfile | None:
     Args:
         steps: of one arm, with ``steady``.
         rounds: ``rounds.ROUNDS`` of the same arm, or none.
+        chain: whether drafts are chains, not trees.
     """
     good = counted(steps).filter(pl.col("steady") & OK & (pl.col("decode_passes") > 0))
     told = good.filter((pl.col("num_drafts") == 0) | pl.col("num_accepted_tokens_per_pos").is_not_null())
@@ -60,7 +70,7 @@ def profile(steps: pl.DataFrame, rounds: pl.DataFrame) -> DraftProfile | None:
     survival = np.zeros(len(lengths) - 1)
     survival[: len(accepted)] = accepted[: len(survival)] / passes
     share = drafts / passes
-    return DraftProfile(np.concatenate([[1 - share], share * lengths[1:]]), survival)
+    return DraftProfile(np.concatenate([[1 - share], share * lengths[1:]]), survival, chain)
 
 
 def _per_position(values: pl.Series) -> Vector:

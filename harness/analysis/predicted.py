@@ -70,7 +70,7 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     steps = records.steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else records.steps
     passes = decode_passes(steps)
     fit = _fit(records, timed, passes, leave_out)
-    subjects = tuple(_subjects(records, rounds, passes))
+    subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest)))
     if fit is None:
         own = [item for item in subjects if _is_widest(item, subjects)]
         return Predictions(
@@ -158,7 +158,13 @@ def _with_drafters(found: Fit, plans: Sequence[WorkloadPlan], left_out: Sequence
     )
 
 
-def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame) -> list[Subject]:
+def _trees(manifest: Mapping[str, Any]) -> set[str]:
+    """Return the arms whose drafts are trees."""
+    arms = [arm for item in manifest["workloads"] for arm in item["arms"]]
+    return {arm["name"] for arm in arms if any((arm.get("options") or {}).get(key) for key in ("tree", "tree_nodes"))}
+
+
+def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str]) -> list[Subject]:
     cells = records.cells.select("cell", "workload", "arm", "concurrency")
     placed = rounds.join(cells, on="cell", how="left")
     found = []
@@ -174,7 +180,7 @@ def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame) -> l
             if any(arm in item.goodput for item in having):  # with less load its controller drafts more freely
                 least = records.steps.filter(own & pl.col("done"))["concurrency"].min()
                 own &= pl.col("concurrency") == least
-            seen = profile(records.steps.filter(own), placed.filter(own))
+            seen = profile(records.steps.filter(own), placed.filter(own), chain=arm not in trees)
             each = _context(passes.filter(context))
             if seen is not None and each is not None:
                 found.append(Subject(None if plan is None else plan.name, arm, seen, each))
@@ -209,5 +215,5 @@ def _crossing_row(subject: Subject, end: Crossing, loads: Loads, measured: pl.Da
 
 
 def _is_widest(item: Subject, subjects: Sequence[Subject]) -> bool:
-    """Tell whether it is the arm's row over all its workloads, or its only one."""
-    return item.workload is None or sum(other.arm == item.arm for other in subjects) == 1
+    """Tell whether it is the arm's row over all its workloads, or its only one, and one that other tools can take: they draft chains."""
+    return item.profile.chain and (item.workload is None or sum(other.arm == item.arm for other in subjects) == 1)

@@ -64,7 +64,7 @@ class Crossing:
 
 def point(model: RoundCosts, subject: Subject, batch: int, num_tokens: int) -> Point | None:
     """Return one prediction, ``None`` for rounds of which the model says nothing."""
-    if batch * (1 + num_tokens) > model.most_tokens or num_tokens > subject.profile.longest:
+    if batch * (1 + num_tokens) > model.most_tokens or num_tokens not in subject.profile.limits:
         return None
     if not model.fits(batch, subject.context):
         return None
@@ -108,7 +108,8 @@ def fine_batch_sizes(model: RoundCosts) -> list[int]:
 def limits(profile: DraftProfile) -> list[int]:
     """Return draft lengths to look at: 0, all up to 8, then those half as long again, up to the longest draft that was seen."""
     longer = [size for power in range(4) for size in (12 * 2**power, 16 * 2**power)]
-    return [size for size in (*range(9), *longer) if size <= profile.longest]
+    wanted = {*range(9), *longer, *([] if profile.chain else [profile.longest])}
+    return [size for size in profile.limits if size in wanted]
 
 
 def crossing(model: RoundCosts, subject: Subject, num_tokens: int) -> Crossing | None:
@@ -157,6 +158,6 @@ def as_concurrency(batch: float, loads: Sequence[tuple[int, float]]) -> float | 
         return None
     concurrency, sizes = (np.array(values, dtype=np.float64) for values in zip(*loads, strict=True))
     sizes = np.maximum.accumulate(sizes)
-    if not sizes[0] <= batch <= sizes[-1]:
+    if not sizes[0] * (1 - _SAME) <= batch <= sizes[-1] * (1 + _SAME):
         return None
     return float(np.exp(np.interp(np.log(batch), np.log(sizes), np.log(concurrency))))

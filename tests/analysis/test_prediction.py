@@ -57,6 +57,16 @@ def test_a_shorter_draft_is_predicted_from_the_survival_of_the_longer() -> None:
     assert point(MODEL, SUBJECT, 1, 4) is None  # nobody saw a fourth
 
 
+def test_of_a_tree_only_the_whole_is_predicted() -> None:
+    """Ten nodes, of which a path of two can be accepted: what three nodes would yield nobody knows."""
+    tree = DraftProfile(np.array([0.0] * 10 + [1.0]), np.array([0.5, 0.25] + [0.0] * 8), chain=False)
+    assert limits(tree) == [0, 10]
+    assert point(MODEL, Subject(None, DRAFTER, tree, 0.0), 1, 3) is None
+    whole = point(MODEL, Subject(None, DRAFTER, tree, 0.0), 1, 10)
+    assert whole is not None
+    assert whole.tokens_per_pass == 1.75
+
+
 def test_load_makes_drafts_dear() -> None:
     """Eight requests with three drafts are 32 tokens: 10 + 24 ms and 1.5 ms of drafting against 10 ms."""
     assert at(8, 3).speed_up == pytest.approx(18.75 / 35.5)
