@@ -22,7 +22,6 @@ PACKAGES = (
     "openai",
     "pydantic",
     "polars",
-    "pandas",
     "numpy",
     "xllamacpp",
     "torch",

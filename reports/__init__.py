@@ -13,6 +13,7 @@ from reports.page import render
 from reports.summary import write_summary
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
+from reports.wording import wording
 from reports.workbook import write_workbook
 
 __all__ = ["Paths", "console", "last_line", "missed_thresholds", "sentence", "write_all"]
@@ -34,6 +35,7 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         RunFolderError: if a file cannot be written.
         UsageError: if there are no texts in this language.
     """
+    wording(lang)  # before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"

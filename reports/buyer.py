@@ -38,7 +38,9 @@ def offer_section(analysis: RunAnalysis, words: Wording) -> Section:
         words.text("lead.offer"),
         tables=(shown,) if shown.rows else (),
         notes=tuple(notes),
-        code=((words.text("offer.size"), "harness size RUN --agents N --price P --power-watts W --kwh-price K --years Y"),),
+        code=(
+            (words.text("offer.size"), "harness size RUN --agents N --price P --power-watts W --kwh-price K --years Y"),
+        ),
         sign=bool(shown.rows),
     )
 
@@ -54,7 +56,8 @@ def _offer(frame: pl.DataFrame, words: Wording) -> Table:
         value = words.text("offer.at_most", n=value) if row["capacity"] == "at_least" else value
         if row["interval"] in (None, "none"):
             return f"{value} [{UNKNOWN}]"
-        ends = ["…" if is_unknown(row[f"servers_per_100_{end}"]) else number(row[f"servers_per_100_{end}"]) for end in ("low", "high")]  # fmt: skip
+        limits = (row["servers_per_100_low"], row["servers_per_100_high"])
+        ends = ["…" if is_unknown(end) else number(end) for end in limits]
         return f"{value} [{'–'.join(ends)}]"
 
     names = ("workload", "arm", "slo", "agents", "limited_by", "servers_per_100", "concurrency", "task_time_mean_s", "tasks_per_hour",
@@ -74,7 +77,9 @@ def pareto_charts(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | 
     rows = known(pareto(analysis.summary), "tasks_per_hour_per_agent")
 
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        x = alt.X("tasks_per_hour_per_agent:Q", title=words.header("tasks_per_hour_per_agent"), scale=alt.Scale(zero=True))
+        x = alt.X(
+            "tasks_per_hour_per_agent:Q", title=words.header("tasks_per_hour_per_agent"), scale=alt.Scale(zero=True)
+        )
         y = alt.Y("tasks_per_hour:Q", title=words.header("tasks_per_hour"), scale=alt.Scale(zero=True))
         line, points = pen.lines(own, x, y)
         best = inline([row for row in own if row["frontier"]]).encode(x=x, y=y, color=pen.colour())
@@ -92,5 +97,14 @@ def pareto_charts(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | 
 
 def pareto_table(analysis: RunAnalysis, words: Wording) -> Table:
     """Return the points of the charts."""
-    names = ("workload", "arm", "concurrency", "n_tasks", "task_time_mean_s", "tasks_per_hour", "tasks_per_hour_per_agent", "frontier")
+    names = (
+        "workload",
+        "arm",
+        "concurrency",
+        "n_tasks",
+        "task_time_mean_s",
+        "tasks_per_hour",
+        "tasks_per_hour_per_agent",
+        "frontier",
+    )
     return table(pareto(analysis.summary), names, words, words.text("table.pareto"))

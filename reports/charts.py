@@ -126,7 +126,13 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
 
     ends = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
     return per_workload(
-        analysis, words, "speed_up", rows, draw, over="concurrency", says=lambda own: readings.speed_up(own, ends, words)
+        analysis,
+        words,
+        "speed_up",
+        rows,
+        draw,
+        over="concurrency",
+        says=lambda own: readings.speed_up(own, ends, words),
     )
 
 
@@ -297,7 +303,8 @@ def per_workload(
 
 def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
     """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
-    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict()
+    # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
+    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict(validate=False)
     spec.setdefault("height", 230)
     text = {
         "labelColor": _INK,

@@ -85,7 +85,9 @@ def _certainty_of(own: Row, bare: Row) -> Certainty:
     if own["interval"] in (None, "none") or bare["interval"] in (None, "none"):
         return "unsure"
     apart = any(
-        not is_unknown(low["agents_low"]) and not is_unknown(high["agents_high"]) and low["agents_low"] > high["agents_high"]
+        not is_unknown(low["agents_low"])
+        and not is_unknown(high["agents_high"])
+        and low["agents_low"] > high["agents_high"]
         for low, high in ((own, bare), (bare, own))
     )
     if not apart:

@@ -261,7 +261,17 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
         words.header("acceptance_length"), words.text("certainty.title"),
     )  # fmt: skip
     numeric = (False, False, True, True, True, False, True, True, True, False)
-    names = ("workload", "arm", "speed_up", "speed_up", "break_even", "side", "n_tasks", "identical_share", "acceptance_length")
+    names = (
+        "workload",
+        "arm",
+        "speed_up",
+        "speed_up",
+        "break_even",
+        "side",
+        "n_tasks",
+        "identical_share",
+        "acceptance_length",
+    )
     hints = (*(hint(name, words) for name in names), _legend(analysis, words))
     return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts), hints)
 

@@ -42,7 +42,9 @@ def acceptance(rows: Sequence[Row], words: Wording) -> str:
     """Return where each arm is accepted least and most; without rounds that means tokens per pass."""
 
     def of(arm: str, own: Sequence[Row]) -> str:
-        name = "acceptance_length" if any(not is_unknown(row["acceptance_length"]) for row in own) else "tokens_per_pass"
+        name = (
+            "acceptance_length" if any(not is_unknown(row["acceptance_length"]) for row in own) else "tokens_per_pass"
+        )
         known = sorted((row for row in own if not is_unknown(row[name])), key=lambda row: float(row[name]))
         least, most = known[0], known[-1]
         figures = {"least": number(least[name], "tokens/round"), "most": number(most[name], "tokens/round")}
@@ -79,9 +81,7 @@ def pareto(rows: Sequence[Row], words: Wording) -> str:
     return words.text("reading.pareto", n=len(rows), items=", ".join(best))
 
 
-def _by_arm(
-    rows: Sequence[Row], over: str | None, of: Callable[[str, Sequence[Row]], str], words: Wording
-) -> str:
+def _by_arm(rows: Sequence[Row], over: str | None, of: Callable[[str, Sequence[Row]], str], words: Wording) -> str:
     """Return one clause an arm, its rows in the order of the chart's axis."""
     clauses = []
     for arm in dict.fromkeys(row["arm"] for row in rows):

@@ -84,7 +84,7 @@ def test_only_finished_attempts_that_count_are_read(tmp_path: Path) -> None:
 
 def test_of_many_rounds_a_stretch_around_the_middle_is_read(tmp_path: Path) -> None:
     """Of 4,000 rounds in 400 steps the middle 300 are taken, all of them in a row."""
-    rows = [(step(KEY, f"t{n}"), [round_(10 * n + k, 1, batch=1) for k in range(10)]) for n in range(100)]
+    rows = [(step(KEY, f"t{n}"), [round_(10 * n + k, 1, batch=1) for k in range(10)]) for n in range(400)]
     found = read_rounds(written(tmp_path, *rows), CELLS, sample=1)["round_index"].sort()
     assert len(found) == LEAST
     assert found[0] == 1850

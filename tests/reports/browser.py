@@ -120,9 +120,7 @@ class Browser:
 
     def resize(self, width: int, height: int = 900, *, phone: bool = False) -> None:
         """Lay the page out as on a screen of this size in CSS pixels."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone
-        )
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def media(self, kind: str = "", **features: str) -> None:
         """Lay the page out for ``screen`` or ``print``; features are such as ``prefers_color_scheme="dark"``."""

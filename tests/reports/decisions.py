@@ -49,7 +49,14 @@ def _agents() -> list[dict[str, Any]]:
 
 
 def _percentiles() -> list[dict[str, Any]]:
-    place = {"workload": "office-ko", "arm": "baseline", "concurrency": 16, "metric": "task_time", "n": 24, "n_tasks": 12}
+    place = {
+        "workload": "office-ko",
+        "arm": "baseline",
+        "concurrency": 16,
+        "metric": "task_time",
+        "n": 24,
+        "n_tasks": 12,
+    }
     return [
         place | {"percent": 50, "n_needed": 11, "observed": 41.0, "observed_low": 33.0, "observed_high": 52.0},
         place | {"percent": 99, "n_needed": 662, "observed_low": 52.0},
@@ -83,7 +90,11 @@ def _costs() -> list[dict[str, Any]]:
 
 
 def _predicted() -> list[dict[str, Any]]:
-    speed_ups: Sequence[tuple[int, Sequence[float]]] = ((1, (1.0, 1.3, 1.5)), (4, (1.0, 1.2, 1.1)), (16, (1.0, 0.9, 0.7)))
+    speed_ups: Sequence[tuple[int, Sequence[float]]] = (
+        (1, (1.0, 1.3, 1.5)),
+        (4, (1.0, 1.2, 1.1)),
+        (16, (1.0, 0.9, 0.7)),
+    )
     return [
         {"arm": "ngram-map-k", "batch_size": batch, "num_tokens": tokens, "tokens_per_pass": 1.0 + 0.2 * tokens, "plain_ms": 18.0,
          "draft_ms": 1.0, "verify_ms": 20.0, "host_ms": 1.0, "decode_speed_up": speed_up, "best": speed_up == max(row),

@@ -56,7 +56,11 @@ def test_a_loss_that_is_not_shown_promises_nothing() -> None:
     assert "is not shown to win time back" in said(loss_row(**unshown), loss_row(8, win_back=None, **unshown))[0]
     few: dict[str, Any] = {"acceptance_length_loss_low": None, "acceptance_length_loss_high": None}
     assert "too few tasks for an interval (12 and 16)" in said(loss_row(**few))[0]
-    gain: dict[str, Any] = {"acceptance_length_loss": -0.5, "acceptance_length_loss_low": -0.6, "acceptance_length_loss_high": -0.4}
+    gain: dict[str, Any] = {
+        "acceptance_length_loss": -0.5,
+        "acceptance_length_loss_low": -0.6,
+        "acceptance_length_loss_high": -0.4,
+    }
     assert "loses nothing on Korean" in said(loss_row(**gain))[0]
 
 
