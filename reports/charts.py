@@ -124,7 +124,7 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
             at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
         ]
 
-    ends = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
+    found = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
     return per_workload(
         analysis,
         words,
@@ -132,7 +132,7 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         rows,
         draw,
         over="concurrency",
-        says=lambda own: readings.speed_up(own, ends, words),
+        says=lambda own: readings.speed_up(own, found, words),
     )
 
 

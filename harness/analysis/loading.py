@@ -21,8 +21,8 @@ from harness.workload import load
 @dataclass(frozen=True, slots=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
-    written, ``round_lines`` where the rounds of steps are. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it. ``status`` is the manifest's,
-    ``whole`` what the folder lacks."""
+    written, ``round_lines`` where the rounds of steps are. Steps and tasks carry ``genre``, null where neither the run nor its task
+    files tell it. ``status`` is the manifest's, ``whole`` what the folder lacks."""
 
     plans: tuple[WorkloadPlan, ...]
     steps: pl.DataFrame

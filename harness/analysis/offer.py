@@ -42,17 +42,18 @@ def offer(agents: pl.DataFrame, summary: pl.DataFrame, baselines: Mapping[str, s
         if row["tasks_per_hour"]:
             own.append(row)
     chosen = {key: _load(rows, carried.get(key)) for key, rows in places.items()}
-    rows = []
+    offered: list[dict[str, Any]] = []
     for (workload, arm), load in chosen.items():
         bare = chosen.get((workload, baselines.get(workload, "")))
         ratio = bare["tasks_per_hour"] / load["tasks_per_hour"] if bare and load else None
         known = load or {}
         figures = {name: known.get(name) for name in ("concurrency", "n_tasks", "task_time_mean_s", "tasks_per_hour")}
-        rows.append({"workload": workload, "arm": arm, **_servers(carried.get((workload, arm))), **figures, "cost_ratio": ratio})  # fmt: skip
-    rows += [
+        own = _servers(carried.get((workload, arm)))
+        offered.append({"workload": workload, "arm": arm, **own, **figures, "cost_ratio": ratio})
+    offered += [
         {"workload": None, "arm": arm, **_servers(row)} for (workload, arm), row in carried.items() if workload is None
     ]
-    return pl.DataFrame([{name: row.get(name) for name in OFFER} for row in rows], schema=OFFER_SCHEMA)
+    return pl.DataFrame([{name: row.get(name) for name in OFFER} for row in offered], schema=OFFER_SCHEMA)
 
 
 def pareto(summary: pl.DataFrame) -> pl.DataFrame:

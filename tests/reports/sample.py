@@ -36,7 +36,7 @@ def frame(names: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> pl.Da
 
 def empty() -> RunAnalysis:
     """Return the analysis of a run that was killed before its first step, with nothing known but the manifest's form."""
-    nothing = {name: frame(columns) for name, columns in FRAMES.items()}
+    nothing: dict[str, Any] = {name: frame(columns) for name, columns in FRAMES.items()}
     finding = Finding("no_finished_cell", "invalid", None, None, {"n_cells": 0})
     return RunAnalysis(manifest={"format": 1}, findings=(finding,), verdicts=(), **nothing)
 
