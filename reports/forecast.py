@@ -76,7 +76,7 @@ def render(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
     """Return the page as text."""
     words = wording(lang)
     manifest = analysis.manifest
-    said = words.text("lead.predicted")
+    said = words.text("predicted.certainty")
     parts = [predictions.section(analysis, words)]
     if carried.limits is not None:
         tables = [_limits(carried, words), predictions.by_length(carried.predicted, words)]

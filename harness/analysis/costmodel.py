@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 CostSource = Literal["rounds", "cells"]
+APART = 1.4  # factor between two knots
 BEYOND = 2.0
 """A model says nothing of rounds of more than this many times the tokens of the largest round that was measured: where costs begin to
 rise cannot be seen from below."""
@@ -47,10 +48,12 @@ class Forward:
     def at(self, batch: float, tokens: Vector, context: float) -> Vector:
         """Return the time of rounds of ``batch`` requests with ``context`` tokens of context in all, by their tokens. # [tokens]
 
-        Beyond the last knot the steepest of the measured slopes holds: costs that have begun to rise do not fall back.
+        Beyond the last knot the slope of the last two stretches holds, or that of the last where it is steeper: costs that have begun to
+        rise do not fall back.
         """
-        slopes = np.array(self.ramps_ms) / np.diff(self.knots)
-        beyond = np.maximum(0.0, tokens - self.knots[-1]) * (slopes.max() if len(slopes) else 0.0)
+        last, before = self.ramps_ms[-1], sum(self.ramps_ms[-2:])
+        slope = max(last / (self.knots[-1] - self.knots[-2]), before / (self.knots[-1] - self.knots[-3:][0]))
+        beyond = np.maximum(0.0, tokens - self.knots[-1]) * slope
         heights = np.concatenate([[0.0], np.cumsum(self.ramps_ms)])
         rising: Vector = np.interp(tokens, self.knots, heights)
         return self.fixed_ms + rising + beyond + self.context_ms * context + self.batch_ms * batch
@@ -146,6 +149,8 @@ def ramps(tokens: Vector, knots: Sequence[float]) -> NDArray[np.float64]:
 def knots_for(tokens: Vector, most: int) -> tuple[float, ...]:
     """Return knots for these numbers of tokens: the least, powers of two with observations between them, the largest.
 
+    No two are closer than by ``APART``: over a short stretch the scatter of a few observations would make a slope of its own.
+
     Args:
         tokens: of the observations. # [observations]
         most: knots at most; where there are more powers of two, only some of them are used, evenly.
@@ -157,7 +162,7 @@ def knots_for(tokens: Vector, most: int) -> tuple[float, ...]:
     chosen = [least]
     for power in powers[(powers > least) & (powers < largest)]:
         inside = (tokens > chosen[-1]) & (tokens <= power)
-        if inside.any() and (tokens > power).any():
+        if inside.any() and chosen[-1] * APART <= power <= largest / APART:
             chosen.append(float(power))
     if len(chosen) > most - 1:
         picks = np.unique(np.round(np.linspace(0, len(chosen) - 1, most - 1)).astype(int))

@@ -109,3 +109,8 @@ def test_decoding_of_single_requests_gives_the_same_costs() -> None:
     assert found.model.drafts[DRAFTER].at(4, 3, 12) == pytest.approx(1.5, abs=0.5)
     assert set(found.costs["part"]) == {"pass"}
     assert set(found.costs["cost_source"]) == {"cells"}
+
+
+def test_two_knots_are_never_so_close_that_scatter_makes_a_slope() -> None:
+    """34 is hardly more than 32, and 1.9 hardly less than 2."""
+    assert knots_for(np.array([1.9, 3.0, 7.0, 33.0, 34.0]), 10) == (1.9, 4.0, 8.0, 34.0)
