@@ -22,7 +22,7 @@ def verify_us(tokens: int, context: int) -> int:
 
 def engine_rounds(batches: tuple[int, ...] = (1, 2, 4, 8, 16), length: int = 3, times: int = 10) -> pl.DataFrame:
     """Return rounds with and without drafts at these batch sizes, every request with a context of 500 or 1,000 tokens."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for arm, drafted in ((BASE, 0), (DRAFTER, length)):
         for batch in batches:
             for each in (500, 1000):
