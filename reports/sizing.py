@@ -112,9 +112,11 @@ def tables(sizing: Sizing, words: Wording) -> dict[str, tuple[Table, ...]]:
 
 def _tornado(frame: pl.DataFrame, words: Wording) -> Table:
     def value(row: Row) -> str:
-        ends = (_value(row, row[f"value_{end}"]) for end in ("low", "high"))
+        ends = (_value(row, row[f"tried_{end}"]) for end in ("low", "high"))
         return f"{_value(row, row['value'])} [{'–'.join(ends)}]"
 
+    # what was stated has no interval, so the header must not say that it has one
+    frame = frame.rename({f"value_{end}": f"tried_{end}" for end in ("low", "high")})
     names = [name for name in _TORNADO if name == "value" or frame[name].null_count() < frame.height]
     return table(frame, names, words, words.text("sizing.section.tornado"), shown={"value": value})
 
@@ -192,25 +194,23 @@ def headline(sizing: Sizing, lang: str) -> str:
     if sizing.arms["servers"].null_count() == sizing.arms.height:
         return " ".join(first)
     doubt = doubts(sizing, words)
-    return " ".join([first[0], *([doubt] if doubt else [])])
+    return " ".join([first[0], *([words.text("sizing.doubt", names=doubt)] if doubt else [])])
 
 
-def doubts(sizing: Sizing, words: Wording) -> str | None:
-    """Return why to trust the figures less, each reason once, invalid ones first; ``None`` where there is none."""
+def doubts(sizing: Sizing, words: Wording) -> str:
+    """Return why to trust the figures less, each reason once, invalid ones first; empty where there is none."""
     found = sorted(sizing.doubts, key=lambda item: item.severity != "invalid")
     names = list(dict.fromkeys(_reason(item, words) for item in found))
-    if not names:
-        return None
     rest = len(names) - MOST_REASONS
     if rest > 0:
         names = [*names[:MOST_REASONS], words.text("verdict.more_reasons", n=rest)]
-    return words.text("sizing.doubt", names=", ".join(names))
+    return ", ".join(names)
 
 
 def _reason(item: Finding, words: Wording) -> str:
     share, language = item.values.get("share"), item.values.get("language")
     place = {
-        "share": None if is_unknown(share) else percent(share),
+        "share": percent(share) if isinstance(share, float) and not is_unknown(share) else None,
         "languages": None if language is None else words.label("language", str(language)),
     }
     text = words.optional(f"caveat.{item.code}", **place) or words.text("caveat_unknown", code=item.code)
@@ -292,9 +292,11 @@ def render(sizing: Sizing, lang: str) -> str:
     content = {
         "title": words.text("sizing.title"),
         "subtitle": words.text(
-            "sizing.subtitle", run=sizing.run, agents=number(sizing.assumptions.agents), mix=_mix(sizing)
+            "sizing.subtitle", run=Path(sizing.run).name, agents=number(sizing.assumptions.agents), mix=_mix(sizing)
         ),
-        "headlines": [Headline(text, level, doubt or "") for text in sentences(sizing, words)],
+        "headlines": [
+            Headline(text, level, doubt or words.text("sizing.no_doubt")) for text in sentences(sizing, words)
+        ],
         "nothing": None,
         "sections": parts,
     }
