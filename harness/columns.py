@@ -369,6 +369,18 @@ _OUTCOME = (
 COLUMNS: Mapping[str, Column] = MappingProxyType(
     {
         column.name: column
-        for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS, *COMPARED, *SIZED, *DECISION, *MODELLED)
+        for column in (
+            *_PLACE,
+            *_TIMES,
+            *_COUNTS,
+            *_ACCEPTANCE,
+            *_COMPARISON,
+            *_OUTCOME,
+            *_WORDS,
+            *COMPARED,
+            *SIZED,
+            *DECISION,
+            *MODELLED,
+        )
     }
 )

@@ -163,9 +163,7 @@ REPEATS_SCHEMA: Mapping[str, type[pl.DataType]] = (
     dict.fromkeys(REPEATS, pl.Int64) | dict.fromkeys(("workload", "arm"), pl.String) | {"decided": pl.Boolean}
 )
 COSTS_SCHEMA: Mapping[str, type[pl.DataType]] = (
-    dict.fromkeys(COSTS, pl.Float64)
-    | dict.fromkeys(("part", "arm", "cost_source"), pl.String)
-    | {"n_rounds": pl.Int64}
+    dict.fromkeys(COSTS, pl.Float64) | dict.fromkeys(("part", "arm", "cost_source"), pl.String) | {"n_rounds": pl.Int64}
 )
 PREDICTED_SCHEMA: Mapping[str, type[pl.DataType]] = (
     dict.fromkeys(PREDICTED, pl.Float64)
