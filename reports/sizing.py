@@ -167,7 +167,8 @@ def _in_order(sizing: Sizing) -> pl.DataFrame:
 
 def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
     if row["servers"] is None:
-        return words.text("sizing.arm_without", arm=row["arm"], reason=words.text(f"sizing.reason.{row['capacity']}"))
+        reason = words.text(f"sizing.reason.{'none' if row['capacity'] == 'none' else 'unknown'}")
+        return words.text("sizing.arm_without", arm=row["arm"], reason=reason)
     low, high = row["servers_low"], row["servers_high"]
     key = {(True, True): "both", (True, False): "low", (False, True): "high"}.get((low is not None, high is not None))
     limits = "" if key is None else words.text(f"sizing.verdict.limit_{key}", low=low, high=high)

@@ -101,7 +101,10 @@ class ArmLoad:
         exact = given.busy / (agents * (1 - given.headroom))
         servers = max(1, math.ceil(exact - WHOLE))
         on_each = given.busy / servers
-        tasks_per_hour = given.busy * 3600 / (self.task_time_s(on_each)[0] * slower)
+        time = self.task_time_s(on_each)[0]
+        if math.isnan(time):
+            return None
+        tasks_per_hour = given.busy * 3600 / (time * slower)
         kilowatts = None if given.power_watts is None else servers * given.power_watts / 1000
         energy = 0.0 if kilowatts is None or given.kwh_price is None else kilowatts * given.kwh_price
         cost = None
@@ -119,5 +122,11 @@ class ArmLoad:
 
 
 def _between(loads: Sequence[int], times: Matrix, at: float) -> float:
-    """Return the task time at a load, linear in both logarithms; at or below the lowest load that of the lowest."""
-    return float(np.exp(np.interp(math.log2(max(at, loads[0])), np.log2(loads), np.log(times))))
+    """Return the task time at a load, linear in both logarithms; at or below the lowest load that of the lowest.
+
+    Loads at which no task succeeded are left out; NaN where that leaves none.
+    """
+    known = ~np.isnan(times)
+    if not known.any():
+        return math.nan
+    return float(np.exp(np.interp(math.log2(max(at, loads[0])), np.log2(loads)[known], np.log(times[known]))))
