@@ -340,6 +340,7 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") 
     # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a pixel is seen by nobody
     size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     width = size.group(1) if size else str(WIDTH)
     name = escape(f"{title}. {says}" if says else title, quote=True)

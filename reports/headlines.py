@@ -9,7 +9,7 @@ import polars as pl
 
 from harness.analysis.frames import RunAnalysis, Verdict
 from reports.sections import Headline
-from reports.verdict import Certainty, Context, certainty, leading, reasons, spoken
+from reports.verdict import Certainty, Context, certainty, concerning, leading, reasons, spoken
 from reports.wording import Wording, is_unknown, number, percent
 
 Row = Mapping[str, Any]
@@ -19,7 +19,7 @@ KNOWN_CAPACITY = ("found", "at_least")
 def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
     """Return the sentences on the arm that holds out longest, none where no arm can be judged.
 
-    What voids its figures voids all of them.
+    What voids its figures voids all of them, and what gives reason for doubt leaves none of them clear.
     """
     lead = leading(analysis)
     if not lead:
@@ -28,8 +28,10 @@ def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
     level = certainty(verdict, context)
     why = () if level == "invalid" else tuple(reasons(verdict, words, context))
     found = [_headline(spoken(verdict, words, context), level, words, why)]
+    doubted = any(finding.severity == "warning" for finding in concerning(verdict, context))
     for text, own in (_agents(analysis, verdict, words), _language(analysis, verdict, words)):
-        found.append(_headline(text, "invalid" if level == "invalid" and own != "unknown" else own, words))
+        known: Certainty = "limited" if own == "clear" and doubted else own
+        found.append(_headline(text, "invalid" if level == "invalid" and known != "unknown" else known, words))
     return found
 
 

@@ -13,6 +13,22 @@ from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
 TOLD_APART = ("kind", "language", "genre")  # by survival
+NEEDED = (
+    *LOAD, "task_id", "kind", "language", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_draft_tokens",
+    "num_accepted_tokens", "decode_passes", "acceptance_length", "output_tokens", "ttft_s", "tpot_ms", "step_latency_s", "repetitive",
+    "identical",
+)  # fmt: skip
+NEEDED_BY_SURVIVAL = (
+    *ARM,
+    *TOLD_APART,
+    "phase",
+    "done",
+    "steady",
+    "error_kind",
+    "drafter",
+    "num_drafts",
+    "num_accepted_tokens_per_pos",
+)
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
@@ -23,7 +39,7 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft
     included. All null for an arm without a drafter, and where nothing was drafted.
     """
-    steps = counted(steps).filter(pl.col("steady") & OK)
+    steps = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
     told = with_rounds(steps)
     frames = []
@@ -86,7 +102,7 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance length of those rounds = 1 + Σ survival.
     """
     known = pl.col("num_accepted_tokens_per_pos").is_not_null() & (pl.col("num_drafts") > 0)
-    steps = counted(steps).filter(pl.col("steady") & OK & pl.col("drafter") & known)
+    steps = counted(steps.select(NEEDED_BY_SURVIVAL)).filter(pl.col("steady") & OK & pl.col("drafter") & known)
     longest = int(steps["num_accepted_tokens_per_pos"].list.len().max() or 0)  # type: ignore[arg-type]
     per_position = [
         pl.col("num_accepted_tokens_per_pos").list.get(index, null_on_oob=True).sum().alias(str(index + 1))

@@ -14,6 +14,10 @@ from harness.analysis.lossless import SAME_STEP
 from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 
+NEEDED = (
+    *SAME_STEP, "arm", "language", "genre", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
+    "decode_passes", "step_latency_s",
+)  # fmt: skip
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 
 
@@ -38,7 +42,7 @@ def drafter_table(
         speed_ups: ``frames.SPEED_UP``; a row that it has too takes its interval from there, so that no figure has two.
         plans: workloads of the run.
     """
-    good = counted(steps).filter(pl.col("steady") & OK)
+    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     own = good.filter("drafter")
     genres = tasks.select("workload", "task_id", "genre").unique()
     times = paired.filter("steady").join(genres, on=["workload", "task_id"], how="left")

@@ -16,6 +16,11 @@ from numpy.typing import NDArray
 from harness.analysis.steps import OK, counted
 
 Vector = NDArray[np.float64]
+NEEDED = (
+    "workload", "arm", "concurrency", "phase", "done", "steady", "error_kind", "decode_passes", "num_drafts", "num_draft_tokens",
+    "num_accepted_tokens_per_pos",
+)  # fmt: skip
+"""Columns of steps that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,9 @@ def profile(steps: pl.DataFrame, rounds: pl.DataFrame, *, chain: bool = True) ->
 
 
 def _per_position(values: pl.Series) -> Vector:
-    known = [item for item in values.drop_nulls().to_list() if item]
-    total = np.zeros(max(map(len, known), default=0))
-    for item in known:
-        total[: len(item)] += item
-    return total
+    longest = int(values.list.len().max() or 0)  # type: ignore[arg-type]
+    sums = [values.list.get(place, null_on_oob=True).sum() for place in range(longest)]
+    return np.array(sums, dtype=np.float64)
 
 
 def _lengths(rounds: pl.DataFrame, drafts: int, drafted: int, least: int) -> Vector:

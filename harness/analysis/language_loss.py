@@ -24,6 +24,10 @@ Matrix = NDArray[np.float64]
 GROUPS = {"ko": "ko", "ko+code": "ko", "en": "en", "en+code": "en", "code": "code"}
 AGAINST = (("ko", "en"), ("ko", "code"))
 VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes", "decode_s")
+NEEDED = (
+    "workload", "arm", "concurrency", "cell", "instance", "task_id", "kind", "language", "phase", "done", "steady", "error_kind",
+    "num_drafts", "num_accepted_tokens", "decode_passes", "first_token_ns", "end_ns",
+)  # fmt: skip
 Row = tuple[Any, ...]
 
 
@@ -44,7 +48,7 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
         orient="row",
     )
     good = (
-        counted(steps)
+        counted(steps.select(NEEDED))
         .filter(pl.col("steady") & OK)
         .join(real, on=["workload", "arm"], how="semi", maintain_order="left")
         .with_columns(

@@ -48,8 +48,8 @@ def offer(agents: pl.DataFrame, summary: pl.DataFrame, baselines: Mapping[str, s
         ratio = bare["tasks_per_hour"] / load["tasks_per_hour"] if bare and load else None
         known = load or {}
         figures = {name: known.get(name) for name in ("concurrency", "n_tasks", "task_time_mean_s", "tasks_per_hour")}
-        own = _servers(carried.get((workload, arm)))
-        offered.append({"workload": workload, "arm": arm, **own, **figures, "cost_ratio": ratio})
+        servers = _servers(carried.get((workload, arm)))
+        offered.append({"workload": workload, "arm": arm, **servers, **figures, "cost_ratio": ratio})
     offered += [
         {"workload": None, "arm": arm, **_servers(row)} for (workload, arm), row in carried.items() if workload is None
     ]

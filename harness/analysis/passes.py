@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 LEAST_PASSES = 4  # of a call that counts: below, what happens at its ends weighs more than its passes
+NEEDED = (
+    "cell", "workload", "arm", "concurrency", "phase", "done", "steady", "error_kind", "due_ns", "sent_ns", "first_token_ns", "end_ns",
+    "prompt_tokens", "cached_tokens", "output_tokens", "decode_passes", "num_draft_tokens",
+)  # fmt: skip
+"""Columns of steps that are looked at."""
 PASSES = pl.Schema(
     {"cell": pl.UInt32, "workload": pl.String, "arm": pl.String, "concurrency": pl.Int64}
     | dict.fromkeys(("batch", "tokens", "context", "prefill", "drafted", "decode_ms"), pl.Float64)

@@ -10,11 +10,12 @@ import polars as pl
 
 from harness.analysis.costfit import Fit, fit_passes, fit_rounds
 from harness.analysis.costmodel import CostModel
+from harness.analysis.draftprofile import NEEDED as NEEDED_BY_PROFILE
 from harness.analysis.draftprofile import profile
 from harness.analysis.frames import COSTS_SCHEMA, PREDICTED_BREAK_EVEN_SCHEMA, PREDICTED_SCHEMA, HandOver
 from harness.analysis.handover import hand_over
 from harness.analysis.loading import Records
-from harness.analysis.passes import batches, decode_passes
+from harness.analysis.passes import NEEDED, batches, decode_passes
 from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.prediction import (
     MODELLED,
@@ -67,7 +68,8 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     only_bare = bool(
         timed.height and bare.height
     )  # then single calls say how large batches and contexts were, nothing of costs
-    steps = records.steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else records.steps
+    steps = records.steps.select(NEEDED)
+    steps = steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else steps
     passes = decode_passes(steps)
     fit = _fit(records, timed, passes, leave_out)
     subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest)))
@@ -78,8 +80,9 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
         )
     known = [item for item in subjects if item.arm in fit.model.drafts]
     found = [(item, list(points(fit.model, item, batch_sizes(fit.model), limits(item.profile)))) for item in known]
+    loads = {item.workload: _loads(records.plans, passes, item.workload) for item in known}
     crossings = [
-        _crossing_row(item, end, _loads(records.plans, passes, item.workload), measured)
+        _crossing_row(item, end, loads[item.workload], measured)
         for item in known
         for limit in limits(item.profile)[1:]
         for end in [crossing(fit.model, item, limit)]
@@ -166,6 +169,9 @@ def _trees(manifest: Mapping[str, Any]) -> set[str]:
 
 def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str]) -> list[Subject]:
     cells = records.cells.select("cell", "workload", "arm", "concurrency")
+    steps = records.steps.select(
+        NEEDED_BY_PROFILE
+    )  # a copy of all columns for each arm and workload takes most of the time
     placed = rounds.join(cells, on="cell", how="left")
     found = []
     arms = list(dict.fromkeys(arm for plan in records.plans for arm in plan.drafting))
@@ -178,9 +184,9 @@ def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, tree
                 own &= pl.col("workload") == plan.name
                 context = pl.col("workload") == plan.name
             if any(arm in item.goodput for item in having):  # with less load its controller drafts more freely
-                least = records.steps.filter(own & pl.col("done"))["concurrency"].min()
+                least = steps.filter(own & pl.col("done"))["concurrency"].min()
                 own &= pl.col("concurrency") == least
-            seen = profile(records.steps.filter(own), placed.filter(own), chain=arm not in trees)
+            seen = profile(steps.filter(own), placed.filter(own), chain=arm not in trees)
             each = _context(passes.filter(context))
             if seen is not None and each is not None:
                 found.append(Subject(None if plan is None else plan.name, arm, seen, each))
