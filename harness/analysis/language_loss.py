@@ -57,13 +57,19 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
         .filter(pl.col("group").is_not_null())
     )
     times = counted(tasks).filter(pl.col("steady") & pl.col("ok")).select("cell", "instance", "task_time_s")
+    place = ("arm", "workload", "concurrency", "group", "kind")
+    sums = good.group_by(*place, "task_id", maintain_order=True).agg(
+        *(pl.col(name).sum() for name in VALUES), n_steps=pl.len().cast(pl.Int64)
+    )
+    runs = good.group_by(*place, "cell", "instance").agg(pl.col("decode_s").sum()).join(times, on=["cell", "instance"])
     found: list[Row] = []
-    for (arm,), own in good.group_by("arm", maintain_order=True):
+    for (arm,), own in sums.group_by("arm", maintain_order=True):
         workloads: list[str | None] = own["workload"].unique(maintain_order=True).to_list()
         for workload in [*workloads, None] if len(workloads) > 1 else workloads:
-            here = own if workload is None else own.filter(pl.col("workload") == workload)
+            where = pl.lit(True) if workload is None else pl.col("workload") == workload
+            here, timed = own.filter(where), runs.filter(where & (pl.col("arm") == arm))
             for group, reference in AGAINST:
-                found += _rows((workload, str(arm), group, reference), here, times)
+                found += _rows((workload, str(arm), group, reference), here, timed)
     return pl.DataFrame(found, schema=LANGUAGE_LOSS_SCHEMA, orient="row")
 
 
@@ -79,14 +85,14 @@ def _values() -> dict[str, pl.Expr]:
     }
 
 
-def _rows(key: tuple[str | None, str, str, str], steps: pl.DataFrame, times: pl.DataFrame) -> Iterable[Row]:
+def _rows(key: tuple[str | None, str, str, str], steps: pl.DataFrame, runs: pl.DataFrame) -> Iterable[Row]:
     pair = steps.filter(pl.col("group").is_in([key[2], key[3]]))
     if pair["group"].n_unique() < 2:
         return
     loads: list[int | None] = sorted(pair["concurrency"].unique().to_list())
     for load in [None, *loads]:
         own = pair if load is None else pair.filter(pl.col("concurrency") == load)
-        row = _row(key, load, own, times)
+        row = _row(key, load, own, runs)
         if row is not None:
             yield row
 
@@ -120,7 +126,7 @@ class _Sums:
 
 
 def _row(
-    key: tuple[str | None, str, str, str], load: int | None, steps: pl.DataFrame, times: pl.DataFrame
+    key: tuple[str | None, str, str, str], load: int | None, steps: pl.DataFrame, runs: pl.DataFrame
 ) -> Row | None:
     group, reference = (steps.filter(pl.col("group") == name) for name in key[2:])
     kinds = sorted(set(group["kind"]) & set(reference["kind"]))
@@ -138,10 +144,13 @@ def _row(
     n_tasks, n_reference = group["task_id"].n_unique(), reference["task_id"].n_unique()
     limits, share_limits = _limits(sums) if min(n_tasks, n_reference) >= MIN_TASKS else ((None, None), (None, None))
     share = 1 - tokens / tokens_reference
-    time = _time(group, times, share) if load is not None and np.isfinite(share) else (None, None, None)
+    time: tuple[float | None, float | None, float | None] = (None, None, None)
+    if load is not None and np.isfinite(share):
+        same = pl.col("kind").is_in(kinds) if n_kinds else pl.lit(True)
+        time = _time(runs.filter((pl.col("concurrency") == load) & (pl.col("group") == key[2]) & same), share)
     sure = share_limits[0] is not None and share_limits[0] > 0
     return (
-        *key, load, n_tasks, n_reference, group.height, n_kinds,
+        *key, load, n_tasks, n_reference, int(group["n_steps"].sum()), n_kinds,
         _known(length), _known(length_reference), _known(length_reference - length), *limits,
         _known(tokens), _known(tokens_reference), *time[:2], _known(share), *share_limits, time[2] if sure else None,
     )  # fmt: skip
@@ -173,13 +182,13 @@ def _limits(sums: _Sums) -> tuple[tuple[float | None, float | None], tuple[float
     return first, second
 
 
-def _time(group: pl.DataFrame, times: pl.DataFrame, share: float) -> tuple[float | None, float | None, float | None]:
+def _time(runs: pl.DataFrame, share: float) -> tuple[float | None, float | None, float | None]:
     """Return seconds of decoding a run of a task, seconds of them lost, and the hours of serving that win back one hour of training.
 
     Tasks that take ΔT less of T at the same load are done T / (T − ΔT) times as fast; an hour without serving is made good after
     (T − ΔT) / ΔT hours.
     """
-    runs = group.group_by("cell", "instance").agg(pl.col("decode_s").sum()).join(times, on=["cell", "instance"])
+    runs = runs.group_by("cell", "instance").agg(pl.col("decode_s").sum(), pl.col("task_time_s").first())
     if runs.is_empty():
         return None, None, None
     decode_s, task_s = float(runs["decode_s"].mean()), float(runs["task_time_s"].mean())  # type: ignore[arg-type]
