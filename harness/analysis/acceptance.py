@@ -42,6 +42,8 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     steps = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
     told = with_rounds(steps)
+    # tasks are only counted below, and numbers are counted faster than names
+    steps = steps.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
@@ -110,12 +112,14 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
     ]
     frames = []
     apart = ("workload", *TOLD_APART)
+    summed = [pl.col(name).sum() for name in ("num_drafts", *(str(index + 1) for index in range(longest)))]
+    steps = steps.group_by("arm", *apart).agg(pl.col("num_drafts").sum(), *per_position)
     for keep in product((True, False), repeat=len(apart)):
         names = [name for name, on in zip(apart, keep, strict=True) if on]
         pooled = [pl.lit(None, pl.String).alias(name) for name in apart if name not in names]
         # a step of unknown genre stands in the rows that pool genres, and makes none that looks like them
         told = steps.filter(pl.col("genre").is_not_null()) if "genre" in names else steps
-        sums = told.group_by("arm", *names).agg(pl.col("num_drafts").sum(), *per_position).with_columns(pooled)
+        sums = told.group_by("arm", *names).agg(summed).with_columns(pooled)
         positions = sums.unpivot(
             [str(index + 1) for index in range(longest)],
             index=[*ARM, *TOLD_APART, "num_drafts"],

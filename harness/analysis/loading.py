@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,16 +49,18 @@ def read_records(folder: RunFolder) -> Records:
     roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
     texts: dict[str, str] = {}
     tokens: dict[str, tuple[int, ...] | None] = {}
-    for output in folder.outputs():
-        texts[output.sha256] = output.text
-        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
-    rows, cells = read_rows(folder, plans)
-    known_prompts, unread = prompts(plans, folder.path)
+    with ThreadPoolExecutor(1) as beside:
+        scan = beside.submit(round_lines, folder)
+        rows, cells = read_rows(folder, plans)
+        for output in folder.outputs():
+            texts[output.sha256] = output.text
+            tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+        known_prompts, unread = prompts(plans, folder.path)
+    lines = scan.result()
     own = _genres(plans, folder.path, unread)
     steps = add_times(rows, roles).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     tasks = task_rows(steps).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     window = windows(tasks)
-    lines = round_lines(folder)
     return Records(
         plans=plans,
         steps=add_steady(steps, window, "due_ns"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
@@ -51,24 +52,30 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         plans = tuple(replace(plan, slo=dict(objectives)) for plan in plans)
     cells = add_figures(records.cells, steps, tasks)
 
-    compared = compare(steps, plans, records.tokens)
-    steps = add_text_traits(steps, records.texts, records.prompts)
-    steps = steps.join(
-        compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
-    )
-
     paired = pairs(tasks, plans)
     speed_ups = speed_up(paired)
     curve_list = curves(paired, _comparable(plans, cells))
     break_evens = break_even(curve_list)
-    modelled = predict(folder, records, break_evens)
-    same = lossless(compared)
-    goals, attained = slo(steps, tasks, plans)
-    accepted = acceptance(steps)
+    with ThreadPoolExecutor(1) as beside:  # both cores of a small machine: most of this runs outside the interpreter
+        models = beside.submit(predict, folder, records, break_evens)
+        losses = beside.submit(language_loss, steps, tasks, plans)
+        carried = beside.submit(carrying, steps, tasks, plans)
+        samples = beside.submit(percentiles, steps, tasks)
+
+        compared = compare(steps, plans, records.tokens)
+        steps = add_text_traits(steps, records.texts, records.prompts)
+        steps = steps.join(
+            compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
+        )
+        same = lossless(compared)
+        goals, attained = slo(steps, tasks, plans)
+        accepted = acceptance(steps)
+        survived = survival(steps)
+        drafters = drafter_table(steps, tasks, paired, speed_ups, plans)
+    modelled, sampled = models.result(), samples.result()
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
-    sampled = percentiles(steps, tasks)
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     analysis = RunAnalysis(
         manifest=folder.manifest,
@@ -89,8 +96,8 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
             SUMMARY,
         ),
         acceptance=_plain(accepted, ACCEPTANCE),
-        survival=survival(steps),
-        drafters=_plain(drafter_table(steps, tasks, paired, speed_ups, plans), DRAFTERS),
+        survival=survived,
+        drafters=_plain(drafters, DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
@@ -109,12 +116,12 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         ),
         verdicts=verdicts(curve_list, break_evens, same, steps),
         percentiles=sampled,
-        agents=agents(carrying(steps, tasks, plans)),
+        agents=agents(carried.result()),
         repeats=repeats_needed(paired),
         costs=modelled.costs,
         predicted=modelled.predicted,
         predicted_break_even=modelled.break_even,
-        language_loss=language_loss(steps, tasks, plans),
+        language_loss=losses.result(),
         hand_overs=modelled.hand_overs,
     )
     judged, open_questions = evaluate(analysis, plans)
