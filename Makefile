@@ -1,16 +1,17 @@
-# Both commands set up .venv by themselves from Python 3.11 and the package registry; nothing else needs to be installed.
+# Both commands set up .venv by themselves from Python 3.11 and the package registry; the tests need a Chromium beside it.
+export CHROMIUM
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 VLLM := .venv-vllm
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint typecheck unit test-engines bench-client bench-engine clean
+.PHONY: run test lint typecheck unit browser test-engines bench-client bench-engine bench-analysis clean
 
 run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
 	$(BIN)/harness run workloads/coding-en.yaml --quick --arms baseline,ngram-simple
 
-test: $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
+test: browser $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
@@ -20,7 +21,7 @@ lint: $(VENV)/test.stamp
 typecheck: $(VENV)/test.stamp
 	$(BIN)/mypy
 
-unit: $(VENV)/test.stamp
+unit: $(VENV)/test.stamp browser
 	$(BIN)/harness models pull smollm2-135m
 	$(BIN)/python -m pytest
 
@@ -28,6 +29,20 @@ unit: $(VENV)/test.stamp
 test-engines: $(VENV)/test.stamp $(VLLM)/vllm.stamp  ## measure real servers, vLLM started and llama-server by address; hours, and 4 GB of disk
 	$(BIN)/harness models pull smollm2-135m
 	PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(BIN)/python -m pytest -s -x tests/live $(ENGINES)
+
+# The report is looked at in a real browser. Any Chromium serves; as root on Debian it is installed, elsewhere the tests say what is missing.
+CHROMIUM_NAMES := chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge
+browser:
+	@for name in $${CHROMIUM:-$(CHROMIUM_NAMES)}; do command -v "$$name" >/dev/null && exit 0; done; \
+	if [ -z "$$CHROMIUM" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "no Chromium found, installing Debian's (the tests look at reports in it)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-nanum >/dev/null; \
+	else \
+	  echo "no Chromium found, which the tests of the report need: install one (Debian: apt install chromium; Ubuntu: snap install chromium; Fedora: dnf install chromium) or name the program: make test CHROMIUM=/path/to/it"; exit 1; \
+	fi
+
+bench-analysis: $(VENV)/test.stamp  ## a million steps and ten million rounds, analysed and reported
+	$(BIN)/python -m bench.analysis
 
 bench-client: $(VENV)/test.stamp  ## what the streaming client carries, against httpx, aiohttp and openai in the same run
 	$(BIN)/python -m bench.client

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, doctor, serve
+from harness.commands import compare, doctor, predict, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
 from harness.progress import LiveBar, RunProgress
@@ -137,6 +137,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(call=_doctor)
     doctor.add_arguments(command)
+
+    command = commands.add_parser(
+        "size", help="servers, cost and energy for a number of agents, from a run", epilog=EPILOG
+    )
+    command.set_defaults(call=_size)
+    size.add_arguments(command)
+
+    command = commands.add_parser(
+        "predict", help="other draft lengths, batch sizes and hardware, modelled from a run", epilog=EPILOG
+    )
+    command.set_defaults(call=_predict)
+    predict.add_arguments(command)
 
     command = commands.add_parser("serve", help="run the builtin engine as an OpenAI-compatible server", epilog=EPILOG)
     command.set_defaults(call=_serve)
@@ -257,7 +269,7 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
 
 
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
-    from harness import experiment
+    from harness import experiment, manifest
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
@@ -274,6 +286,8 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
     ]  # the run may be continued from another folder than it was started in
     plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
     experiment.check_resumable(plan, folder)
+    if folder.manifest["status"] != "complete" and manifest.note_continuation(folder.manifest):
+        folder.write_manifest()
     if folder.repair():
         console.print("a half-written last line was cut off; its cell is measured again")
     return folder, plan
@@ -338,6 +352,22 @@ def _doctor(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     screen = doctor.doctor(args, LiveBar(console), console.width if console.is_terminal else WIDTH)
     print(screen.text)
     return screen.code
+
+
+def _size(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with LiveBar(console) as bar:
+        bar.update("sizing", 0.0)
+        found = size.size(args)
+    print(f"{found.text}\n\nsizing: {found.page}\n{found.verdict}")
+    return 0
+
+
+def _predict(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with LiveBar(console) as bar:
+        bar.update("predicting", 0.0)
+        found = predict.predict(args)
+    print(f"{found.text}\n\npredictions: {found.page}\n{found.verdict}")
+    return 0
 
 
 def _serve(args: argparse.Namespace, argv: list[str], console: Console) -> int:

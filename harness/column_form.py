@@ -38,7 +38,9 @@ def percentiles(stem: str, unit: str, header: Pair, about: Pair) -> Iterator[Col
         yield column(f"{stem}_p{p}_{unit}", (f"{header[0]} p{p}", f"{header[1]} p{p}"), unit, "lower", sentence)
 
 
-def bounds(stem: str, header: Pair, unit: str, better: Better | None, beyond: Pair = ("", "")) -> Iterator[Column]:
+def bounds(
+    stem: str, header: Pair, unit: str | None, better: Better | None, beyond: Pair = ("", "")
+) -> Iterator[Column]:
     """Yield the columns of the two ends of a figure's interval."""
     for end, en, ko in (("low", "lower", "하한"), ("high", "upper", "상한")):
         sentence = (

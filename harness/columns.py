@@ -15,6 +15,9 @@ from harness.column_form import bounds as _bounds
 from harness.column_form import column as _column
 from harness.column_form import percentiles as _percentiles
 from harness.compared_columns import COMPARED
+from harness.decision_columns import DECISION
+from harness.predicted_columns import MODELLED
+from harness.sizing_columns import SIZED
 
 __all__ = ["COLUMNS", "Better", "Column"]
 
@@ -272,7 +275,7 @@ _COMPARISON = (
     )),
     *_bounds("break_even", ("Break-even", "손익분기"), "tasks", "higher", (
         ", or where it lies beyond the measured range (see interval)", "(측정 범위 밖일 때도, interval 참고)")),
-    _column("interval", ("Interval of the break-even", "손익분기 구간"), None, None, (
+    _column("interval", ("Ends of the interval", "구간의 끝"), None, None, (
         "Which ends are beyond the measured range: both (known), open_low, open_high, open_both; none: there is no interval.",
         "측정 범위 밖에 있는 끝. both(양 끝을 앎), open_low, open_high, open_both. none은 구간이 없다는 뜻.",
     )),
@@ -377,6 +380,18 @@ _OUTCOME = (
 COLUMNS: Mapping[str, Column] = MappingProxyType(
     {
         column.name: column
-        for column in (*_PLACE, *_TIMES, *_COUNTS, *_ACCEPTANCE, *_COMPARISON, *_OUTCOME, *_WORDS, *COMPARED)
+        for column in (
+            *_PLACE,
+            *_TIMES,
+            *_COUNTS,
+            *_ACCEPTANCE,
+            *_COMPARISON,
+            *_OUTCOME,
+            *_WORDS,
+            *COMPARED,
+            *SIZED,
+            *DECISION,
+            *MODELLED,
+        )
     }
 )

@@ -20,6 +20,7 @@ COMPARED = (
         "The arm that is the starting point of the comparison.", "비교의 출발점이 되는 구성.")),
     column("arm_after", ("Arm, after", "구성(이후)"), None, None, (
         "The arm that is compared with the one before.", "이전 구성과 견주는 구성.")),
+    column("when", ("Side", "쪽"), None, None, ("before or after.", "before(이전) 또는 after(이후).")),
     column("language_group", ("Language group", "언어 묶음"), None, None, (
         "Languages taken together: ko is ko and ko+code, en is en and en+code, code is code; (all) or empty: all.",
         "묶어서 본 언어: ko는 ko와 ko+code, en은 en과 en+code, code는 code. (all)이거나 비면 전체.",

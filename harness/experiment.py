@@ -16,6 +16,7 @@ from harness.engines.base import Engine
 from harness.engines.window import foreign_requests
 from harness.errors import EngineError, EngineUnreachable, RunFolderError, WorkloadError
 from harness.manifest import DIFFERENCES, PROBED, describe_workload, merged_engine
+from harness.power import EnergyMeter, NoMeter, open_meter
 from harness.records import ENGINE_DIED, CellKey, CellRecord, Round, StepRecord
 from harness.replay.cell import CellOutcome, CellRunner
 from harness.replay.client import StreamClient
@@ -56,6 +57,11 @@ class Experiment:
     workloads: tuple[LoadedWorkload, ...]
     engine: EngineSpec
     arms: tuple[Arm, ...]
+
+    @property
+    def attached(self) -> bool:
+        """Whether any server is one that was up already, on this machine or another."""
+        return self.engine.base_url is not None or any(arm.base_url is not None for arm in self.arms)
 
     @property
     def slots(self) -> int:
@@ -169,7 +175,9 @@ async def run(
                 connections=experiment.slots,
             )
             await stack.enter_async_context(client)
-            cells = _Cells(experiment, engine, client, folder, progress, salt_run, _attempts(folder))
+            meter = NoMeter() if experiment.attached else open_meter()
+            folder.manifest["energy"] = meter.describe()
+            cells = _Cells(experiment, engine, client, folder, progress, salt_run, _attempts(folder), meter)
             for order, key in enumerate(plans):
                 if key not in done:
                     await cells.run(key, plans[key], order)
@@ -227,6 +235,7 @@ class _Cells:
     progress: Progress
     salt_run: str
     attempts: defaultdict[CellKey, int]
+    meter: EnergyMeter
     failed_in_a_row: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     async def run(self, key: CellKey, plan: CellPlan, order: int) -> None:
@@ -286,10 +295,12 @@ class _Cells:
             self.progress.step_ended(record)
 
         clock = MonotonicClock()
+        energy_before = self.meter.read_j()
         runner = CellRunner(
             key, self.attempts[key], plan, workload, self.engine, self.client, clock, sink, self.salt_run
         )
         outcome = await runner.run()
+        energy_after = self.meter.read_j()
         after, drained, foreign = None, None, None
         if not outcome.engine_died:
             try:
@@ -315,6 +326,7 @@ class _Cells:
             drained=drained,
             counted_steps=plan.counted_steps,
             foreign_requests=foreign,
+            energy_j=None if energy_before is None or energy_after is None else energy_after - energy_before,
         )
         return record, outcome
 

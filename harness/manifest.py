@@ -26,7 +26,6 @@ PACKAGES = (
     "openai",
     "pydantic",
     "polars",
-    "pandas",
     "numpy",
     "xllamacpp",
     "torch",
@@ -47,6 +46,20 @@ def build(workloads: Sequence[LoadedWorkload], argv: Sequence[str], lang: str, f
         "engine": None,
         "status": "running",
     }
+
+
+def note_continuation(manifest: dict[str, Any]) -> bool:
+    """Note in the manifest of a run that is continued which versions go on with it, if they are not those it was begun with.
+
+    Returns whether the manifest has changed.
+    """
+    now = versions(PACKAGES)
+    known = [manifest.get("versions"), *(again["versions"] for again in manifest.get("continued", ()))]
+    if now in known:
+        return False
+    again = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "versions": now}
+    manifest["continued"] = [*manifest.get("continued", ()), again]
+    return True
 
 
 def describe_workload(loaded: LoadedWorkload, folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.access import open_access
-from harness.analysis.slo import parse_slo
-from harness.analysis.thresholds import parse_threshold
+from harness.analysis.slo import check_tasks, parse_slo
+from harness.analysis.thresholds import CAPACITIES, parse_threshold
 from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options, remote, remote_options
 from harness.engines.base import Engine
 from harness.engines.launch_options import check_launches
@@ -78,13 +78,21 @@ def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, f
 
 
 def _check_goals(loaded: LoadedWorkload) -> None:
-    for key, text in loaded.workload.slo.items():
+    """Check objectives and thresholds: their form, what their filters name, and that the file has as many tasks as a percentile needs."""
+    workload = loaded.workload
+    arms = tuple(dict.fromkeys(arm.name for arm in workload.arms))
+    for key, text in workload.slo.items():
         try:
-            parse_slo(key, text)
+            objective = parse_slo(key, text)
+            check_tasks(objective.metric, objective.percent, len(loaded.tasks))
         except UsageError as error:
             raise WorkloadError(f"{loaded.where('slo', key)}: {error}") from error
-    for index, text in enumerate(loaded.workload.thresholds):
+    for index, text in enumerate(workload.thresholds):
         try:
-            parse_threshold(text)
+            threshold = parse_threshold(text, arms, workload.concurrency)
+            if threshold.percentile is not None:
+                check_tasks(*threshold.percentile, len(loaded.tasks))
+            if threshold.metric in CAPACITIES and not workload.slo:
+                raise UsageError(f"{text!r} needs objectives; add a key slo, such as slo: {{task_time_p90: 40s}}")
         except UsageError as error:
             raise WorkloadError(f"{loaded.where('thresholds', index)}: {error}") from error

@@ -73,7 +73,8 @@ class Round:
 
     ``t_ns`` is when it was verified, or, where only the client's clock is known, when its chunk arrived. ``round_index`` numbers
     the engine's own rounds and is the same for all requests that shared one, ``batch_size`` says how many they were. ``draft_ns``,
-    ``verify_ns`` and ``host_ns`` (the rest) are the times of the whole round, not this request's share.
+    ``verify_ns`` and ``host_ns`` (the rest) are the times of the whole round, not this request's share; so are ``prefill_tokens``
+    (prompt tokens fed in the same forward) and ``context_tokens`` (tokens that its requests had before it, summed).
     """
 
     t_ns: int
@@ -84,11 +85,14 @@ class Round:
     draft_ns: int | None = None
     verify_ns: int | None = None
     host_ns: int | None = None
+    prefill_tokens: int | None = None
+    context_tokens: int | None = None
 
     def to_row(self) -> list[int | None]:
         """Return the values in the order of the fields; those of an engine that tells no more are left out at the end."""
         row = [getattr(self, field.name) for field in fields(self)]
-        return row if any(value is not None for value in row[4:]) else row[:4]
+        known = [length for length in (4, 8) if not any(value is not None for value in row[length:])]
+        return row[: known[0]] if known else row
 
     @classmethod
     def from_row(cls, row: Sequence[int | None]) -> Round:
@@ -161,7 +165,8 @@ class CellRecord:
     (UTC), since the monotonic one means nothing across a resumed run. ``drained`` tells whether the server was seen without work
     after the cut tail, ``None`` if nobody looked. ``counted_steps`` are the rows of counted tasks that it left among the steps, ``None``
     in runs that did not write it down. ``foreign_requests`` are the requests of others that the server was seen to work on or to have
-    finished while the cell ran, ``None`` if it does not tell.
+    finished while the cell ran, ``None`` if it does not tell. ``energy_j`` is what the graphics processors used between ``start_ns`` and
+    ``end_ns``, ``None`` where it could not be read.
     """
 
     cell: CellKey
@@ -179,6 +184,7 @@ class CellRecord:
     drained: bool | None = None
     counted_steps: int | None = None
     foreign_requests: int | None = None
+    energy_j: float | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Return one flat row; counters get the prefixes ``before_`` and ``after_``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from harness.errors import RunFolderError
 from reports.doctor import doctor_screen
 from reports.objectives import missed_thresholds
 from reports.page import render
+from reports.summary import write_summary
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
+from reports.wording import wording
 from reports.workbook import write_workbook
 
 __all__ = ["Paths", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
@@ -27,17 +30,22 @@ class Paths:
 
 
 def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
-    """Write the CSV files, ``report.xlsx`` and ``report.html`` into a folder, over older ones of the same names.
+    """Write the CSV files, ``report.xlsx``, ``report.html`` and ``summary.json`` into a folder, over older ones of the same names.
 
     Raises:
         RunFolderError: if a file cannot be written.
         UsageError: if there are no texts in this language.
     """
+    wording(lang)  # before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
-        page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
-        return Paths(page, write_workbook(analysis, folder / "report.xlsx", lang), write_csv(analysis, folder))
+        with ThreadPoolExecutor(1) as beside:  # the CSV files of a large run take as long as everything else
+            written = beside.submit(write_csv, analysis, folder)
+            page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+            write_summary(analysis, folder, lang)
+            workbook = write_workbook(analysis, folder / "report.xlsx", lang)
+            return Paths(page, workbook, written.result())
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(

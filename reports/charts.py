@@ -17,6 +17,7 @@ import vl_convert
 
 from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
+from reports import readings
 from reports.wording import Wording, is_unknown, number, text_width
 
 Row = Mapping[str, Any]
@@ -34,10 +35,11 @@ _INK = "currentColor"  # the page's own text colour, so that one drawing serves 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One drawing: ``title`` is its heading and its name for screen readers."""
+    """One drawing: ``title`` is its heading, ``says`` the sentence below it; both are its name for screen readers."""
 
     title: str
     svg: str
+    says: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Pen:
 
 def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw speed-up of task time over concurrency: a line and a 95 % band an arm, the line at 1, break-even marked on it."""
-    rows = _known(primary_window(analysis.speed_up), "speed_up")
+    rows = known(primary_window(analysis.speed_up), "speed_up")
     ends = [
         row[name] for row in rows for name in ("speed_up", "speed_up_low", "speed_up_high") if not is_unknown(row[name])
     ]
@@ -100,11 +102,11 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     domain = [lowest - margin, highest + margin]
     crossings = [
         {**row, "one": 1.0, "label": number(row["break_even"], "tasks")}
-        for row in _known(analysis.break_even, "break_even")
+        for row in known(analysis.break_even, "break_even")
     ]
 
     def draw(workload: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        x = _concurrency(own, words)
+        x = concurrency_axis(own, words)
         y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
@@ -122,21 +124,31 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
             at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
         ]
 
-    return _per_workload(analysis, words, "speed_up", rows, draw, over="concurrency")
+    found = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
+    return per_workload(
+        analysis,
+        words,
+        "speed_up",
+        rows,
+        draw,
+        over="concurrency",
+        says=lambda own: readings.speed_up(own, found, words),
+    )
 
 
 def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the median task time over concurrency, a line an arm, with a thin dashed line at p90 where there are enough tasks."""
 
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        x = _concurrency(own, words)
+        x = concurrency_axis(own, words)
         y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
         high = inline([row for row in own if not is_unknown(row["task_time_p90_s"])])
         p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
         return [p90.encode(x=x, y="task_time_p90_s:Q", color=pen.colour()), *pen.lines(own, x, y)]
 
-    return _per_workload(
-        analysis, words, "task_time", _known(analysis.summary, "task_time_p50_s"), draw, over="concurrency"
+    rows = known(analysis.summary, "task_time_p50_s")
+    return per_workload(
+        analysis, words, "task_time", rows, draw, over="concurrency", says=lambda own: readings.task_time(own, words)
     )
 
 
@@ -175,7 +187,9 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
             length.mark_point(size=70, filled=True, opacity=1),
         ]
 
-    return _per_workload(analysis, words, "acceptance", rows, draw, over=None)
+    return per_workload(
+        analysis, words, "acceptance", rows, draw, over=None, says=lambda own: readings.acceptance(own, words)
+    )
 
 
 def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
@@ -190,17 +204,21 @@ def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         )
         return [*pen.lines(own, x, _share("survival", words))]
 
-    return _per_workload(analysis, words, "survival", _known(pooled, "survival"), draw, over="position")
+    rows = known(pooled, "survival")
+    return per_workload(
+        analysis, words, "survival", rows, draw, over="position", says=lambda own: readings.survival(own, words)
+    )
 
 
 def lossless(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the share of steps whose output equals the baseline's, over concurrency."""
 
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        return [*pen.lines(own, _concurrency(own, words), _share("identical_share", words))]
+        return [*pen.lines(own, concurrency_axis(own, words), _share("identical_share", words))]
 
-    return _per_workload(
-        analysis, words, "lossless", _known(analysis.lossless, "identical_share"), draw, over="concurrency"
+    rows = known(analysis.lossless, "identical_share")
+    return per_workload(
+        analysis, words, "lossless", rows, draw, over="concurrency", says=lambda own: readings.lossless(own, words)
     )
 
 
@@ -238,7 +256,8 @@ def by_kind_and_language(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _known(frame: pl.DataFrame, name: str) -> list[Row]:
+def known(frame: pl.DataFrame, name: str) -> list[Row]:
+    """Return the rows of a frame that have a value of this column."""
     return [row for row in frame.iter_rows(named=True) if not is_unknown(row[name])]
 
 
@@ -247,7 +266,8 @@ def inline(rows: Sequence[Row]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
 
 
-def _concurrency(rows: Iterable[Row], words: Wording) -> alt.X:
+def concurrency_axis(rows: Iterable[Row], words: Wording) -> alt.X:
+    """Return the axis of tasks in progress, by doubling."""
     levels = sorted({row["concurrency"] for row in rows})
     axis = alt.Axis(values=levels, format="d", grid=False, labelFlush=False)
     scale = alt.Scale(type="log", base=2, domain=[levels[0], levels[-1]], nice=False)
@@ -259,22 +279,32 @@ def _share(name: str, words: Wording) -> alt.Y:
     return alt.Y(f"{name}:Q", title=COLUMNS[name].header[words.lang], axis=axis, scale=scale)
 
 
-def _per_workload(
-    analysis: RunAnalysis, words: Wording, key: str, rows: Sequence[Row], draw: Draw, *, over: str | None
+def per_workload(
+    analysis: RunAnalysis,
+    words: Wording,
+    key: str,
+    rows: Sequence[Row],
+    draw: Draw,
+    *,
+    over: str | None,
+    says: Callable[[Sequence[Row]], str],
 ) -> tuple[Chart, ...] | None:
+    """Return one chart a workload that has at least two values of ``over``, each with its sentence; ``None`` if there is none."""
     pen = Pen.of(analysis)
     charts: list[Chart] = []
     for workload in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
-            title = words.text(f"chart.{key}", workload=workload)
-            charts.append(Chart(title, drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}")))
+            title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
+            svg = drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}", sentence)
+            charts.append(Chart(title, svg, sentence))
     return tuple(charts) or None
 
 
-def drawn(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
-    """Return layers as one SVG; ``prefix`` keeps its ids apart from those of the page's other drawings."""
-    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict()
+def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
+    """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
+    # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
+    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict(validate=False)
     spec.setdefault("height", 230)
     text = {
         "labelColor": _INK,
@@ -310,10 +340,11 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str) -> str:
     # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a pixel is seen by nobody
     size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     width = size.group(1) if size else str(WIDTH)
-    name = escape(title, quote=True)
+    name = escape(f"{title}. {says}" if says else title, quote=True)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{name}" font-family="{FONTS}" '
     view = re.search(r'viewBox="[^"]+"', svg)
-    opening = f'{head}style="max-width:{width}px" {view.group(0) if view else ""}><title>{name}</title>'
+    opening = f'{head}style="max-width:{width}px" {view.group(0) if view else ""}><title>{escape(title)}</title>'
     return re.sub(r"^.*?<svg[^>]*>", lambda _: opening, svg, count=1, flags=re.DOTALL)

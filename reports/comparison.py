@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from harness.analysis.compare import Comparison, Side
 from harness.columns import COLUMNS
 from harness.errors import RunFolderError
 from reports import comparison_charts as charts
+from reports import languages
 from reports.charts import Chart
 from reports.comparison_sentences import by, certainty, headline, level, of_pair, preamble, setting, subject
 from reports.sections import Headline, Section, page
@@ -29,6 +31,7 @@ CSV_FRAMES = {  # file: attribute, columns that say "(all)" where a row pools
     "compared_survival": ("survival", ("workload", "language")),
     "compared_outputs": ("outputs", ()),
     "compared_steps": ("steps", ()),
+    "compared_language_loss": ("language_loss", ("workload", "concurrency")),
     "differences": ("differences", ("workload",)),
 }
 PAGE = "comparison.html"
@@ -56,6 +59,9 @@ def console(comparison: Comparison, lang: str) -> str:
     languages = by(comparison.acceptance, "language")
     if languages.height:
         blocks.append(drawn(_changes(languages, (*ARMS, "language", *_ACCEPTANCE[:6]), words, "")))
+    lost = _language_loss(comparison, words)
+    if lost:
+        blocks.append("\n".join(lost))
     return "\n\n".join(blocks)
 
 
@@ -134,6 +140,7 @@ def _sections(comparison: Comparison, words: Wording) -> list[Section]:
         _section("acceptance", words, acceptance, charts.acceptance(comparison, words)),
         _section("survival", words, [_survival(comparison, words)], charts.survival(comparison, words)),
         _section("times", words, [table(comparison.times, _TIMES, words, words.text("comparison.section.times"), distinct=True)]),
+        _languages(comparison, words),
         _section("outputs", words, [
             table(comparison.outputs, frames.COMPARED_OUTPUTS, words, words.text("comparison.section.outputs"))]),
         _section("steps", words, [
@@ -172,6 +179,32 @@ def _changes(rows: pl.DataFrame, names: Sequence[str], words: Wording, caption: 
 
     shown = {name: signed(name) for name in names if name.endswith("_change")}
     return table(rows, names, words, caption, shown=shown, distinct=True)
+
+
+def _language_loss(comparison: Comparison, words: Wording) -> list[str]:
+    """Say what Korean loses before and after; nothing where neither side has two languages to compare."""
+    frame = comparison.language_loss
+    found = []
+    for when in ("before", "after"):
+        own = frame.filter(pl.col("when") == when)
+        if own.height:
+            said = " ".join(languages.sentences(own, words))
+            found.append(words.text(f"comparison.loss_{when}", said=said))
+    return found
+
+
+def _languages(comparison: Comparison, words: Wording) -> Section:
+    made = _section("language_loss", words, [_losses(comparison, words)])
+    return replace(made, notes=tuple(_language_loss(comparison, words)) or made.notes)
+
+
+def _losses(comparison: Comparison, words: Wording) -> Table:
+    whole = comparison.language_loss
+    frame = pl.concat([languages.widest(whole.filter(pl.col("when") == when)) for when in ("before", "after")])
+    shown = languages.losses(frame, words)
+    sides = tuple(words.text(f"comparison.{when}") for when in frame["when"])
+    rows = tuple((side, *row) for side, row in zip(sides, shown.rows, strict=True))
+    return Table(shown.caption, (words.header("when"), *shown.headers), (False, *shown.numeric), rows)
 
 
 def _differences(frame: pl.DataFrame, words: Wording) -> Table:
@@ -216,7 +249,7 @@ def _survival(comparison: Comparison, words: Wording) -> Table:
 def _glossary(words: Wording) -> Table:
     """Return the columns of a comparison's files with unit and definition."""
     files = (frames.COMPARED_TIMES, frames.COMPARED_ACCEPTANCE, frames.COMPARED_SURVIVAL, frames.COMPARED_OUTPUTS,
-             frames.COMPARED_STEPS, frames.DIFFERENCES)  # fmt: skip
+             frames.COMPARED_STEPS, frames.COMPARED_LANGUAGE_LOSS, frames.DIFFERENCES)  # fmt: skip
     names = dict.fromkeys(name for columns in files for name in columns)
     rows = tuple(
         (

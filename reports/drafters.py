@@ -6,7 +6,7 @@ import polars as pl
 
 from harness.analysis.frames import RunAnalysis
 from reports.sections import Section
-from reports.tables import Table, table
+from reports.tables import Table, hint, table
 from reports.wording import UNKNOWN, Wording, interval, percent
 
 MAX_ROWS = 300  # on the page; drafters.csv has all of them
@@ -50,23 +50,22 @@ def drafter_table(analysis: RunAnalysis, words: Wording) -> Table:
         )
         for row in frame.filter(pl.col("concurrency").is_not_null()).iter_rows(named=True)
     }
-    rows = tuple(
+    cells = [
         (
-            *cells,
             kept.get(place, UNKNOWN),
             *(speed_ups.get((*place, load), UNKNOWN) for load in loads),
             words.cautions(bearing),
         )
-        for cells, (*place_of, bearing) in zip(shown.rows, pooled.select(*PLACE, "cautions").iter_rows(), strict=True)
+        for *place_of, bearing in pooled.select(*PLACE, "cautions").iter_rows()
         for place in (tuple(place_of),)
-    )
+    ]
     headers = (
-        *shown.headers,
         words.text("table.survival_positions"),
         *(f"{words.header('step_speed_up')} @ {load} [95\u00a0%]" for load in loads),
         words.header("cautions"),
     )
-    return Table(caption, headers, (*shown.numeric, True, *(True for _ in loads), False), rows)
+    hints = (hint("survival", words), *[hint("step_speed_up", words)] * len(loads), hint("cautions", words))
+    return shown.with_columns(headers, [*[True] * (len(headers) - 1), False], cells, hints)
 
 
 def _survival(frame: pl.DataFrame) -> dict[tuple[str | None, ...], str]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from harness.analysis.cautions import of_place
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
-from reports import charts, drafters, objectives, servers, trust
-from reports.sections import Headline, Section, page
+from reports import buyer, charts, drafters, languages, objectives, predictions, servers, sizing, trust
+from reports.headlines import headlines
+from reports.sections import Section, page
 from reports.synthetic import marked
-from reports.tables import Table, break_even, header, table
-from reports.verdict import Context, certainty, last_line, leading, sentence, side_text
+from reports.tables import Table, break_even, count, header, hint, table
+from reports.verdict import Context, certainty, last_line, leading, side_text
 from reports.wording import Wording, crossing, interval, wording
 
-MOST_SENTENCES = 3  # of verdict at the top of the page
+MOST_PERCENTILES = 120  # rows on the page; percentiles.csv has all of them
 TERMS = ("cell", "round", "pass")  # words of the column definitions that are no columns themselves
 
 
@@ -41,26 +43,17 @@ def render(analysis: RunAnalysis, lang: str) -> str:
     return page(words, content)
 
 
-def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
-    """Return the first sentences of the page: the arms that hold out longest, pooled over workloads where that was computed."""
-    context = Context.of(analysis)
-    return [
-        Headline(sentence(item, words.lang, context), level, words.text(f"certainty.{level}"))
-        for item in leading(analysis)[:MOST_SENTENCES]
-        for level in (certainty(item, context),)
-    ]
-
-
 def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
     """Return the parts of the page in reading order; a part without any content still says why it is empty."""
     load = ("workload", "arm", "concurrency")
     parts = [
-        Section("verdicts", words.text("table.verdicts"), _legend(analysis, words), (), _some(_verdicts(analysis, words)),
-                _more(analysis, words)),
+        buyer.offer_section(analysis, words),
+        Section("verdicts", words.text("table.verdicts"), _legend(analysis, words), (), _some(_verdicts(analysis, words))),
         _figure(
             analysis, words, "speed_up", charts.speed_up,
             _speed_up(analysis, words), break_even(analysis, ("workload", "arm", "break_even", "side", "lowest_concurrency",
                                                               "highest_concurrency", "n_tasks"), words, words.text("table.break_even")),
+            sizing.repeats(analysis, words),
         ),
         _figure(
             analysis, words, "task_time", charts.task_time,
@@ -70,6 +63,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                    "step_latency_p90_s"), words, "latency"),
             _of(charts.by_kind_and_language(analysis.acceptance), ("workload", "arm", "language", "kind", "n_steps", "ttft_p50_s",
                                                                    "tpot_p50_ms", "step_latency_p50_s"), words, "latency_by_step"),
+            _percentiles(analysis, words),
         ),
         _figure(
             analysis, words, "acceptance", charts.acceptance,
@@ -78,8 +72,11 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
                                                 "acceptance_length", "num_draft_tokens", "num_accepted_tokens", "acceptance_rate",
                                                 "tokens_per_pass", "cautions"), words, "acceptance_by_load"),
         ),
+        languages.section(analysis, words),
         _figure(analysis, words, "survival", charts.survival, _survival(analysis, words)),
         drafters.section(analysis, words),
+        _figure(analysis, words, "pareto", buyer.pareto_charts, buyer.pareto_table(analysis, words)),
+        predictions.section(analysis, words),
         _figure(
             analysis, words, "lossless", charts.lossless,
             _of(analysis.lossless, (*load, "n_steps", "n_identical", "identical_share", "first_difference_token_min",
@@ -99,7 +96,7 @@ def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:
         _trust(analysis, words),
         Section("glossary", words.text("section.glossary"), words.text("lead.glossary"), tables=(glossary(words),), detail=True),
     ]  # fmt: skip
-    return parts if analysis.verdicts else parts[1:]
+    return [part for part in parts if part.id != "verdicts" or analysis.verdicts]
 
 
 def glossary(words: Wording) -> Table:
@@ -162,6 +159,15 @@ def _of(frame: pl.DataFrame, names: Sequence[str], words: Wording, caption: str)
     return table(frame, names, words, words.text(f"table.{caption}"))
 
 
+def _percentiles(analysis: RunAnalysis, words: Wording) -> Table:
+    """Return the percentiles of what an agent waits for: the first token and the whole task."""
+    frame = analysis.percentiles.filter(pl.col("metric").is_in(["ttft", "task_time"]))
+    shown = sizing.percentiles(frame.head(MOST_PERCENTILES), words)
+    rest = frame.height - MOST_PERCENTILES
+    caption = f"{shown.caption} ({words.text('table.capped', n=rest)})" if rest > 0 else shown.caption
+    return replace(shown, caption=caption)
+
+
 def _some(*tables: Table) -> tuple[Table, ...]:
     return tuple(item for item in tables if item.rows)
 
@@ -196,10 +202,8 @@ def _speed_up(analysis: RunAnalysis, words: Wording) -> Table:
         for row in analysis.speed_up.filter(pl.col("window") == "whole").iter_rows(named=True)
     }
     keys = main.select("workload", "arm", "concurrency").iter_rows()
-    rows = tuple(
-        (*row, whole.get(key, words.figure("speed_up", None))) for row, key in zip(shown.rows, keys, strict=True)
-    )
-    return Table(shown.caption, (*shown.headers, words.text("table.whole_window")), (*shown.numeric, True), rows)
+    cells = [(whole.get(key, words.figure("speed_up", None)),) for key in keys]
+    return shown.with_columns((words.text("table.whole_window"),), (True,), cells, (hint("window", words),))
 
 
 def _survival(analysis: RunAnalysis, words: Wording) -> Table:
@@ -215,7 +219,12 @@ def _survival(analysis: RunAnalysis, words: Wording) -> Table:
         (*key, *(values.get(position, "") for position in positions), cautions[key]) for key, values in by_arm.items()
     )
     headers = (words.header("workload"), words.header("arm"), *map(str, positions), words.header("cautions"))
-    return Table(f"{words.text('table.survival')} (%)", headers, (False, False, *[True] * len(positions), False), rows)
+    of_positions = [hint("survival", words)] * len(positions)
+    hints = (hint("workload", words), hint("arm", words), *of_positions, hint("cautions", words))
+    rounds = {(row["workload"], row["arm"]): count(row, words) for row in pooled.iter_rows(named=True)}
+    counts = tuple(rounds[key] for key in by_arm)
+    numeric = (False, False, *[True] * len(positions), False)
+    return Table(f"{words.text('table.survival')} (%)", headers, numeric, rows, hints, counts)
 
 
 def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
@@ -253,7 +262,11 @@ def _verdicts(analysis: RunAnalysis, words: Wording) -> Table:
         words.header("acceptance_length"), words.header("cautions"), words.text("certainty.title"),
     )  # fmt: skip
     numeric = (False, False, True, True, True, False, True, True, True, False, False)
-    return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts))
+    names = (
+        "workload", "arm", "speed_up", "speed_up", "break_even", "side", "n_tasks", "identical_share", "acceptance_length", "cautions",
+    )  # fmt: skip
+    hints = (*(hint(name, words) for name in names), _legend(analysis, words))
+    return Table(words.text("table.verdicts"), headers, numeric, tuple(row(item) for item in analysis.verdicts), hints)
 
 
 def _legend(analysis: RunAnalysis, words: Wording) -> str:
@@ -261,11 +274,6 @@ def _legend(analysis: RunAnalysis, words: Wording) -> str:
     levels = dict.fromkeys(certainty(item, context) for item in analysis.verdicts)
     meanings = (f"{words.text(f'certainty.short.{level}')} = {words.text(f'certainty.{level}')}" for level in levels)
     return f"{words.text('certainty.title')}: {'; '.join(meanings)}."
-
-
-def _more(analysis: RunAnalysis, words: Wording) -> tuple[str, ...]:
-    rest = len(leading(analysis)) - MOST_SENTENCES
-    return (words.text("lead.more_arms", n=rest),) if rest > 0 else ()
 
 
 def _findings(analysis: RunAnalysis, words: Wording) -> Table:

@@ -28,6 +28,7 @@ class Section:
     bullets: tuple[str, ...] = ()
     code: tuple[tuple[str, str], ...] = ()
     detail: bool = False  # set in smaller type
+    sign: bool = False  # with lines for date, name and signature where it is printed
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,4 +36,11 @@ def marked(analysis: RunAnalysis, word: str) -> RunAnalysis:
         if isinstance(frame := getattr(analysis, field.name), pl.DataFrame)
     }
     findings = tuple(replace(finding, arm=names.get(finding.arm, finding.arm)) for finding in analysis.findings)
-    return replace(analysis, manifest=manifest, findings=findings, verdicts=analysis.verdicts, **frames)
+    return replace(
+        analysis,
+        manifest=manifest,
+        findings=findings,
+        verdicts=analysis.verdicts,
+        hand_overs=analysis.hand_overs,
+        **frames,
+    )

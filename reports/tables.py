@@ -14,13 +14,15 @@ from tabulate import tabulate
 
 from harness.analysis.cautions import FIGURES, of_place
 from harness.analysis.frames import Finding, RunAnalysis
+from harness.analysis.offer import baselines, offer, pareto
 from harness.columns import COLUMNS
 from reports.synthetic import marked
 from reports.verdict import Context, certainty, leading, sentence, side_text
-from reports.wording import Wording, crossing, interval, text_width, wording
+from reports.wording import Wording, crossing, interval, is_unknown, text_width, wording
 
 CSV_FRAMES = (
     "steps", "tasks", "cells", "summary", "acceptance", "survival", "drafters", "speed_up", "break_even", "lossless", "slo", "thresholds",
+    "percentiles", "agents", "repeats", "language_loss", "costs", "predicted", "predicted_break_even",
 )  # fmt: skip
 FINDINGS = ("severity", "code", "workload", "arm", "values")
 VERDICTS = (
@@ -32,7 +34,8 @@ VERDICTS = (
 _POOLED = {
     "acceptance": ("concurrency", "kind", "language"), "survival": ("workload", "kind", "language", "genre"),
     "drafters": ("workload", "language", "genre", "concurrency"), "break_even": ("workload",),
-    "findings": ("workload", "arm"), "verdicts": ("workload",),
+    "findings": ("workload", "arm"), "verdicts": ("workload",), "agents": ("workload",), "offer": ("workload",),
+    "language_loss": ("workload", "concurrency"), "costs": ("arm",), "predicted": ("workload",), "predicted_break_even": ("workload",),
 }  # fmt: skip
 POOLED_FIELD = "(all)"
 DISTINCT_TASKS = (
@@ -55,17 +58,32 @@ SIGN = "⚠"  # in the words of a caution that is more than a note
 MAX_FINDINGS = 12  # lines of findings on the console
 SHORT_WIDTH = 14  # of a header on the console, in columns; longer ones break at spaces
 
+_COUNTED = ("n", "n_tasks", "n_steps", "num_drafts", "n_rounds")  # of what a figure can rest on
+
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for people: every cell is text already; ``numeric`` columns are set to the right."""
+    """A table for people: every cell is text already; ``numeric`` columns are set to the right.
+
+    ``hints`` say what a column is, ``counts`` on how much a row rests; both are shown on hover, and may be shorter than the table.
+    """
 
     caption: str
     headers: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
+    hints: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+
+    def with_columns(
+        self, headers: Sequence[str], numeric: Sequence[bool], cells: Sequence[Sequence[str]], hints: Sequence[str] = ()
+    ) -> Table:
+        """Return the table with more columns at its right; ``cells`` has one sequence a row."""
+        known = (*self.hints, *[""] * (len(self.headers) - len(self.hints)), *hints)
+        rows = tuple((*row, *more) for row, more in zip(self.rows, cells, strict=True))
+        return Table(self.caption, (*self.headers, *headers), (*self.numeric, *numeric), rows, known, self.counts)
 
 
 def table(
@@ -103,7 +121,22 @@ def table(
 
     headers = tuple(header(name, words, distinct) + (" [95\u00a0%]" if name in bounded else "") for name in names)
     rows = tuple(tuple(cell(name, row) for name in names) for row in frame.iter_rows(named=True))
-    return Table(caption, headers, tuple(frame.schema[name].is_numeric() or name in bounded for name in names), rows)
+    numeric = tuple(frame.schema[name].is_numeric() or name in bounded for name in names)
+    counts = tuple(count(row, words, distinct) for row in frame.iter_rows(named=True))
+    return Table(caption, headers, numeric, rows, tuple(hint(name, words) for name in names), counts)
+
+
+def hint(name: str, words: Wording) -> str:
+    """Return what a column is, with its unit, for whoever stops at its header."""
+    column = COLUMNS[name]
+    unit = f" [{words.unit(column.unit)}]" if column.unit else ""
+    return f"{column.header[words.lang]}{unit}: {column.definition[words.lang]}"
+
+
+def count(row: Row, words: Wording, distinct: bool = False) -> str:
+    """Return on how many tasks, steps, rounds or values a row of a frame rests, empty where it does not tell."""
+    known = [name for name in _COUNTED if not is_unknown(row.get(name))]
+    return ", ".join(f"{header(name, words, distinct)}: {words.figure(name, row[name])}" for name in known)
 
 
 def header(name: str, words: Wording, distinct: bool = False) -> str:
@@ -214,17 +247,23 @@ def _fold(header: str) -> str:
 
 
 def write_csv(analysis: RunAnalysis, folder: Path) -> tuple[Path, ...]:
-    """Write one CSV file a frame, and one each of findings and verdicts.
+    """Write one CSV file a frame, and one each of what a buyer compares, findings and verdicts.
 
     UTF-8 with byte order mark, CR LF, machine names as header, unknown as an empty field, "(all)" where a row pools.
     """
     analysis = marked(analysis, "synthetic")
     frames: dict[str, pl.DataFrame] = {name: getattr(analysis, name) for name in CSV_FRAMES}
+    frames |= {"offer": offer_of(analysis), "pareto": pareto(analysis.summary)}
     frames |= {"findings": findings_frame(analysis), "verdicts": verdicts_frame(analysis)}
     paths = []
     for name, frame in frames.items():
         paths.append(write_frame(frame, folder / f"{name}.csv", _POOLED.get(name, ())))
     return tuple(paths)
+
+
+def offer_of(analysis: RunAnalysis) -> pl.DataFrame:
+    """Return ``offer.OFFER`` of a run."""
+    return offer(analysis.agents, analysis.summary, dict(baselines(analysis.manifest)))
 
 
 def write_frame(frame: pl.DataFrame, path: Path, pooled: Sequence[str]) -> Path:

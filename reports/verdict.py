@@ -71,11 +71,16 @@ def sentence(verdict: Verdict, lang: str, context: Context = ALONE) -> str:
     """
     words = wording(lang)
     level = certainty(verdict, context)
-    names = "" if level == "invalid" else ", ".join(_reasons(verdict, words, context))
+    names = "" if level == "invalid" else ", ".join(reasons(verdict, words, context))
     why = words.text("verdict.reasons", names=names) if names else ""
     ending = words.text("verdict.certainty", level=words.text(f"certainty.short.{level}"), why=why)
     parts = (_void(verdict, words, context), _comparison(verdict, words, context), _lossless(verdict, words), ending)
     return " ".join(part for part in parts if part)
+
+
+def spoken(verdict: Verdict, words: Wording, context: Context = ALONE) -> str:
+    """Return the verdict on one arm without its losslessness and its certainty, which a page says beside it."""
+    return " ".join(part for part in (_void(verdict, words, context), _comparison(verdict, words, context)) if part)
 
 
 def last_line(analysis: RunAnalysis, lang: str) -> str:
@@ -268,7 +273,7 @@ def _void(verdict: Verdict, words: Wording, context: Context) -> str:
     return words.text("verdict.invalid", reasons=", ".join(_texts(verdict, words, context, failed)))
 
 
-def _reasons(verdict: Verdict, words: Wording, context: Context) -> list[str]:
+def reasons(verdict: Verdict, words: Wording, context: Context) -> list[str]:
     """Say why a verdict is less than clear.
 
     What is missing comes first, then unequal servers, then odd outputs, then the rest in the order of the findings.

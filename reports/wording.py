@@ -30,7 +30,9 @@ _TWO_DECIMALS = frozenset({"x", "tokens/round", "tokens/pass"})
 _MEASURED = frozenset({"s", "ms", "tokens/s", "tasks/h"})  # three figures even when they end in 0
 _LONGEST_TEXT = 160  # of a value from outside (an error message, a path) inside a sentence
 # columns whose values are words of this program, not of the user
-_CODED = frozenset({"side", "window", "status", "cache_policy", "error_kind", "reason", "sign"})
+_CODED = frozenset(
+    {"side", "window", "status", "cache_policy", "error_kind", "reason", "sign", "capacity", "power_source", "source", "assumption"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def wording(lang: str) -> Wording:
     texts = resources.files("reports").joinpath("texts")
     files = (
         texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-        for name in (lang, f"comparison.{lang}", f"doctor.{lang}")
+        for name in (lang, f"comparison.{lang}", f"doctor.{lang}", f"sizing.{lang}", f"predicted.{lang}")
     )
     return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
 

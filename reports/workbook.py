@@ -2,63 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import polars as pl
+import xlsxwriter
 from xlsxwriter.exceptions import FileCreateError
 
 from harness.analysis.frames import RunAnalysis
+from harness.analysis.offer import pareto
 from harness.columns import COLUMNS
 from reports.charts import BASELINE_COLOUR, COLOURS, Pen, primary_window
 from reports.page import glossary
 from reports.synthetic import marked
-from reports.tables import DISTINCT_TASKS, header
+from reports.tables import DISTINCT_TASKS, header, offer_of
 from reports.verdict import last_line
-from reports.wording import Wording, text_width, wording
+from reports.wording import Wording, is_unknown, text_width, wording
 
-MAX_STEPS = 50_000  # rows of tasks or steps: about 15 s and 400 MB to write for steps; the CSV files have all of them
+MAX_STEPS = 2_000  # rows of tasks or steps: a cell takes some 6 µs to write, and whoever wants more takes the CSV files
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
-# Text that looks like a formula, an address or a number stays text: it comes from engines and task files.
-_OPTIONS = {
-    "options": {
-        "strings_to_formulas": False,
-        "strings_to_urls": False,
-        "strings_to_numbers": False,
-        "nan_inf_to_errors": True,
-    }
-}
+_NUMBERS = frozenset({*_FORMATS.values(), "#,##0", "0.00"})
+LONGEST_TEXT = 32_767  # letters that a cell of Excel can hold
 _SHEETS = (
-    "summary", "speed_up", "break_even", "acceptance", "survival", "drafters", "lossless", "slo", "thresholds", "cells", "tasks", "steps",
+    "summary", "offer", "speed_up", "break_even", "repeats", "pareto", "acceptance", "language_loss", "survival", "drafters", "lossless",
+    "agents", "slo", "percentiles", "thresholds", "predicted", "predicted_break_even", "costs", "cells", "tasks", "steps",
 )  # fmt: skip
 FIRST_ROW = 2  # of the data: a title line and the headers stand above
 
 
 @dataclass(frozen=True, slots=True)
 class _Book:
-    writer: Any
+    book: Any
     words: Wording
     bold: Any
     head: Any
     wrapped: Any
+    numbers: dict[str, Any]
 
-    def sheet(self, key: str, title: str, headers: Sequence[str], data: pd.DataFrame) -> Any:
-        """Write one sheet: a title line, frozen headers, the data below."""
-        name = self.words.text(f"workbook.{key}")
-        data.to_excel(self.writer, sheet_name=name, startrow=FIRST_ROW, header=False, index=False)
-        sheet = self.writer.sheets[name]
+    def sheet(self, key: str, title: str, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+        """Write one sheet: a title line, frozen headers, the rows below; what is unknown leaves its cell empty."""
+        sheet = self.book.add_worksheet(self.words.text(f"workbook.{key}"))
+        for place, row in enumerate(rows, start=FIRST_ROW):
+            for column, value in enumerate(row):
+                if is_unknown(value):
+                    continue
+                if isinstance(value, bool):
+                    sheet.write_boolean(place, column, value)
+                elif isinstance(value, int | float):
+                    sheet.write_number(place, column, value)
+                else:  # as text, whatever it looks like: it comes from engines and task files
+                    sheet.write_string(place, column, str(value)[:LONGEST_TEXT])
         sheet.write_string(0, 0, title, self.bold)
         for column, heading in enumerate(headers):
             sheet.write_string(1, column, heading, self.head)
         sheet.set_row(1, 32)
         sheet.freeze_panes(FIRST_ROW, 0)
-        if len(data):
-            sheet.autofilter(1, 0, len(data) + 1, len(headers) - 1)
+        if rows:
+            sheet.autofilter(1, 0, len(rows) + 1, len(headers) - 1)
         return sheet
 
 
@@ -71,15 +74,14 @@ def write_workbook(analysis: RunAnalysis, path: Path, lang: str) -> Path:
     words = wording(lang)
     analysis = marked(analysis, words.text("synthetic"))
     try:
-        with pd.ExcelWriter(path, engine="xlsxwriter", engine_kwargs=_OPTIONS) as writer:
-            book: Any = writer.book
-            head = book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1})
+        with xlsxwriter.Workbook(path) as book:
             pages = _Book(
-                writer,
+                book,
                 words,
                 book.add_format({"bold": True}),
-                head,
+                book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1}),
                 book.add_format({"text_wrap": True, "valign": "top"}),
+                {code: book.add_format({"num_format": code}) for code in _NUMBERS},
             )
             for key in _SHEETS:
                 _frame_sheet(pages, analysis, key)
@@ -94,9 +96,12 @@ def write_workbook(analysis: RunAnalysis, path: Path, lang: str) -> Path:
 
 def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
     words = pages.words
-    frame: pl.DataFrame = getattr(analysis, key)
-    if key == "speed_up":
-        frame = _by_window(frame)
+    made = {
+        "speed_up": lambda: _by_window(analysis.speed_up),
+        "offer": lambda: offer_of(analysis),
+        "pareto": lambda: pareto(analysis.summary),
+    }
+    frame: pl.DataFrame = made[key]() if key in made else getattr(analysis, key)
     title = last_line(analysis, words.lang) if key == "summary" else words.text(f"workbook.{key}")
     if key in ("tasks", "steps") and frame.height > MAX_STEPS:
         title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height, file=f"{key}.csv")
@@ -105,26 +110,13 @@ def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
         said = [words.cautions(codes) or None for codes in frame["cautions"]]
         frame = frame.with_columns(pl.Series("cautions", said, dtype=pl.String))
     headers = [header(name, words, key in DISTINCT_TASKS) for name in frame.columns]
-    sheet = pages.sheet(key, title, headers, as_pandas(frame))
-    book = pages.writer.book
-    formats = {code: book.add_format({"num_format": code}) for code in {*_FORMATS.values(), "#,##0", "0.00"}}
+    sheet = pages.sheet(key, title, headers, frame.rows())
     for column, (name, heading) in enumerate(zip(frame.columns, headers, strict=True)):
         unit = COLUMNS[name].unit
         code = _FORMATS.get(unit or "") or (
             "0.00" if frame.schema[name].is_float() else "#,##0" if frame.schema[name].is_integer() else None
         )
-        sheet.set_column(column, column, _width(frame[name], heading), formats[code] if code else None)
-
-
-def as_pandas(frame: pl.DataFrame) -> pd.DataFrame:
-    """Return a polars frame as pandas with ``None`` for everything unknown, so that Excel shows an empty cell."""
-    columns = {}
-    for name in frame.columns:
-        values = [
-            None if isinstance(value, float) and not math.isfinite(value) else value for value in frame[name].to_list()
-        ]
-        columns[name] = pd.Series(values, dtype=object)
-    return pd.DataFrame(columns)
+        sheet.set_column(column, column, _width(frame[name], heading), pages.numbers[code] if code else None)
 
 
 def _width(values: pl.Series, header: str) -> int:
@@ -140,7 +132,7 @@ def _speed_up_chart(pages: _Book, analysis: RunAnalysis) -> None:
     if frame.is_empty():
         return
     name = words.text("workbook.speed_up")
-    sheet, book = pages.writer.sheets[name], pages.writer.book
+    sheet, book = pages.book.get_worksheet_by_name(name), pages.book
     main = primary_window(frame.with_row_index("row"))
     pen = Pen.of(analysis)
     drafting = [arm for arm in pen.names if arm not in pen.baseline]
@@ -189,14 +181,13 @@ def _findings_sheet(pages: _Book, analysis: RunAnalysis) -> None:
         for item in analysis.findings
     ]
     lead = words.text("lead.findings" if rows else "lead.findings_none")
-    sheet = pages.sheet("findings", lead, headers, pd.DataFrame(rows, columns=headers, dtype=object))
+    sheet = pages.sheet("findings", lead, headers, rows)
     for column, width in enumerate((12, 22, 22, 110)):
         sheet.set_column(column, column, width, pages.wrapped)
 
 
 def _glossary_sheet(pages: _Book) -> None:
     content = glossary(pages.words)
-    data = pd.DataFrame(list(content.rows), columns=list(content.headers), dtype=object)
-    sheet = pages.sheet("glossary", content.caption, content.headers, data)
+    sheet = pages.sheet("glossary", content.caption, content.headers, content.rows)
     for column, width in enumerate((48, 100, 14, 18)):
         sheet.set_column(column, column, width, pages.wrapped)

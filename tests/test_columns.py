@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis import frames
+from harness.analysis.offer import OFFER, PARETO
 from harness.columns import COLUMNS, Column
 from reports.tables import FINDINGS, VERDICTS
 
@@ -27,12 +28,24 @@ FRAMES = (
     "LOSSLESS",
     "SLO",
     "THRESHOLDS",
+    "PERCENTILES",
+    "AGENTS",
+    "REPEATS",
+    "SIZING",
+    "TORNADO",
+    "COSTS",
+    "PREDICTED",
+    "PREDICTED_BREAK_EVEN",
+    "HARDWARE",
+    "LANGUAGE_LOSS",
+    "COMPARED_LANGUAGE_LOSS",
 )
 
 
 def test_every_column_of_every_frame_is_in_the_vocabulary_and_nothing_else_is() -> None:
     """The vocabulary, the frames and the two files beside them name the same columns."""
     used = {name for frame in FRAMES for name in getattr(frames, frame)} | set(FINDINGS) | set(VERDICTS)
+    used |= {*OFFER, *PARETO}
     assert set(COLUMNS) == used
 
 

@@ -70,12 +70,22 @@ def test_rounds_are_read_back(tmp_path: Path) -> None:
     run.append_step(step(0), rounds=[whole, Round(104, 0, 0)])
     run.append_step(step(1), rounds=[Round(105, 3, 1, 2)])
     run.append_step(step(2))
+    run.append_step(step(3), rounds=[Round(106, 1, 1, 1, 10, 1, 2, 3, prefill_tokens=0, context_tokens=50)])
     run.close()
     rows = [row["rounds"] for row in run.rows("rounds.jsonl")]
-    assert rows == [[[103, 3, 2, 4, 9, 10, 20, None], [104, 0, 0, None]], [[105, 3, 1, 2]]]
+    assert rows == [
+        [[103, 3, 2, 4, 9, 10, 20, None], [104, 0, 0, None]],
+        [[105, 3, 1, 2]],
+        [[106, 1, 1, 1, 10, 1, 2, 3, 0, 50]],
+    ]
     found = list(RunFolder.open(run.path).rounds())
-    assert [(item.cell, item.step_index, item.task_id) for item in found] == [(KEY, 0, "t1"), (KEY, 1, "t1")]
-    assert [item.rounds for item in found] == [(whole, Round(104, 0, 0)), (Round(105, 3, 1, 2),)]
+    assert [(item.cell, item.step_index, item.task_id) for item in found] == [
+        (KEY, 0, "t1"),
+        (KEY, 1, "t1"),
+        (KEY, 3, "t1"),
+    ]
+    assert [item.rounds for item in found][:2] == [(whole, Round(104, 0, 0)), (Round(105, 3, 1, 2),)]
+    assert found[2].rounds[0].context_tokens == 50
 
 
 def test_unknown_stays_unknown(tmp_path: Path) -> None:

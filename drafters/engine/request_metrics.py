@@ -50,7 +50,8 @@ def speculative_decoding(own: Sequence[SequenceRound], num_spec_tokens: int) -> 
 def rounds(own: Sequence[SequenceRound], records: Sequence[RoundRecord]) -> list[Mapping[str, int]]:
     """All decode rounds of one request in order; ``records`` are the same rounds as the engine as a whole saw them.
 
-    ``t_ns`` is `time.monotonic_ns` of the server, at the end of verification; the other times are the whole round's.
+    ``t_ns`` is `time.monotonic_ns` of the server, at the end of verification; the other times are the whole round's,
+    and so are ``prefill_tokens`` and ``context_tokens``.
     """
     return [
         {
@@ -63,6 +64,8 @@ def rounds(own: Sequence[SequenceRound], records: Sequence[RoundRecord]) -> list
             "draft_ns": record.draft_ns,
             "verify_ns": record.verify_ns,
             "host_ns": record.host_ns,
+            "prefill_tokens": record.prefill_tokens,
+            "context_tokens": record.context_tokens,
         }
         for step, record in zip(own, records, strict=True)
     ]

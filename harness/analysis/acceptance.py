@@ -14,6 +14,22 @@ from harness.analysis.steps import OK, counted
 ARM = ("workload", "arm")
 _OF_STEPS, _OF_POSITIONS = ACCEPTANCE[:-1], SURVIVAL[:-1]  # cautions are added once the findings are known
 TOLD_APART = ("kind", "language", "genre")  # by survival
+NEEDED = (
+    *LOAD, "task_id", "kind", "language", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_draft_tokens",
+    "num_accepted_tokens", "decode_passes", "acceptance_length", "output_tokens", "ttft_s", "tpot_ms", "step_latency_s", "repetitive",
+    "finish_reason", "identical",
+)  # fmt: skip
+NEEDED_BY_SURVIVAL = (
+    *ARM,
+    *TOLD_APART,
+    "phase",
+    "done",
+    "steady",
+    "error_kind",
+    "drafter",
+    "num_drafts",
+    "num_accepted_tokens_per_pos",
+)
 
 
 def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
@@ -24,9 +40,11 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft
     included. All null for an arm without a drafter, and where nothing was drafted.
     """
-    steps = counted(steps).filter(pl.col("steady") & OK)
+    steps = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
     told = with_rounds(steps)
+    # tasks are only counted below, and numbers are counted faster than names
+    steps = steps.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
@@ -88,7 +106,7 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance length of those rounds = 1 + Σ survival.
     """
     known = pl.col("num_accepted_tokens_per_pos").is_not_null() & (pl.col("num_drafts") > 0)
-    steps = counted(steps).filter(pl.col("steady") & OK & pl.col("drafter") & known)
+    steps = counted(steps.select(NEEDED_BY_SURVIVAL)).filter(pl.col("steady") & OK & pl.col("drafter") & known)
     longest = int(steps["num_accepted_tokens_per_pos"].list.len().max() or 0)  # type: ignore[arg-type]
     per_position = [
         pl.col("num_accepted_tokens_per_pos").list.get(index, null_on_oob=True).sum().alias(str(index + 1))
@@ -96,12 +114,14 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
     ]
     frames = []
     apart = ("workload", *TOLD_APART)
+    summed = [pl.col(name).sum() for name in ("num_drafts", *(str(index + 1) for index in range(longest)))]
+    steps = steps.group_by("arm", *apart).agg(pl.col("num_drafts").sum(), *per_position)
     for keep in product((True, False), repeat=len(apart)):
         names = [name for name, on in zip(apart, keep, strict=True) if on]
         pooled = [pl.lit(None, pl.String).alias(name) for name in apart if name not in names]
         # a step of unknown genre stands in the rows that pool genres, and makes none that looks like them
         told = steps.filter(pl.col("genre").is_not_null()) if "genre" in names else steps
-        sums = told.group_by("arm", *names).agg(pl.col("num_drafts").sum(), *per_position).with_columns(pooled)
+        sums = told.group_by("arm", *names).agg(summed).with_columns(pooled)
         positions = sums.unpivot(
             [str(index + 1) for index in range(longest)],
             index=[*ARM, *TOLD_APART, "num_drafts"],

@@ -6,8 +6,11 @@ looks at the world. A task that stands in two workloads is one task: callers sum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cache
 from hashlib import sha256
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +56,43 @@ def ratio_draws(above: NDArray[np.float64], below: NDArray[np.float64], seed: in
     return np.concatenate(parts)
 
 
-def interval(draws: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Return the percentile interval (95 %) of one column of draws, ``None`` if no draw has a value.
+@cache
+def tails(n_tasks: int) -> tuple[float, float]:
+    """Return the shares of draws below and above a 95 % interval that rests on so many tasks.
+
+    Draws of n tasks spread less than the truth by sqrt(1 - 1/n), and a normal tail is too short where the spread itself is estimated
+    from n values. Widened tails (Hesterberg 2015, "expanded percentile interval") make up for both: 2.5 % with many tasks, 1.6 % with
+    20, 0.1 % with five.
+    """
+    if n_tasks < 2:
+        return LOW, HIGH
+    low = NormalDist().cdf(-math.sqrt(n_tasks / (n_tasks - 1)) * student(n_tasks - 1))
+    return low, 1 - low
+
+
+def student(freedom: int) -> float:
+    """Return the 97.5 % point of Student's t; the first terms of its expansion around the normal, below 1 % off from 4 on."""
+    z, v = NormalDist().inv_cdf(HIGH), float(freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / v ** (power + 1) for power, term in enumerate(terms))
+
+
+def interval(draws: NDArray[np.float64], n_tasks: int | None = None) -> tuple[float, float] | None:
+    """Return the interval (95 %) of one column of draws, ``None`` if no draw has a value.
 
     Draws may be infinite (beyond the measured range). The limits are draws themselves, never a mean of two, since no mean with an
     infinite one exists.
+
+    Args:
+        draws: one figure in every draw.
+        n_tasks: how many tasks each draw takes, see :func:`tails`; plain percentiles where it is not said.
     """
     known = draws[~np.isnan(draws)]
     if not len(known):
         return None
-    low, high = np.quantile(known, [LOW, HIGH], method="inverted_cdf")
+    low, high = np.quantile(known, (LOW, HIGH) if n_tasks is None else tails(n_tasks), method="inverted_cdf")
     return float(low), float(high)

@@ -131,7 +131,7 @@ def _row(workload: str | None, arm: str, paired: Paired | None) -> Row:
         return (workload, arm, None, None, None, "none", "unknown", None, None, 0)
     crossing = float(crossings(paired.concurrency, paired.estimates()[None, :])[0])
     n_tasks = min(paired.n_tasks)
-    limits = interval(crossings(paired.concurrency, paired.draws())) if n_tasks >= MIN_TASKS else None
+    limits = interval(crossings(paired.concurrency, paired.draws()), n_tasks) if n_tasks >= MIN_TASKS else None
     low, high = (_finite(value) for value in limits or (np.nan, np.nan))
     ends: Ends = "none" if limits is None else _ends(low, high)
     lowest, highest = paired.concurrency[0], paired.concurrency[-1]

@@ -35,7 +35,10 @@ def add_figures(cells: pl.DataFrame, steps: pl.DataFrame, tasks: pl.DataFrame) -
         server_num_drafts=pl.col("after_num_drafts") - pl.col("before_num_drafts"),
         server_num_draft_tokens=pl.col("after_num_draft_tokens") - pl.col("before_num_draft_tokens"),
         server_num_accepted_tokens=pl.col("after_num_accepted_tokens") - pl.col("before_num_accepted_tokens"),
-    ).with_columns(counters_match=_counters_match())
+    ).with_columns(
+        counters_match=_counters_match(),
+        power_watts=(pl.col("energy_j") / ((pl.col("end_ns") - pl.col("start_ns")) / 1e9)),
+    )
 
 
 def _of_steps(steps: pl.DataFrame) -> pl.DataFrame:

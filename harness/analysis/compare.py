@@ -12,6 +12,8 @@ import polars as pl
 from harness.analysis import cautions, soundness, wholeness
 from harness.analysis import compared_figures as figures
 from harness.analysis.doubts import doubts_of
+from harness.analysis.frames import COMPARED_LANGUAGE_LOSS
+from harness.analysis.language_loss import language_loss
 from harness.analysis.loading import Records, read_records
 from harness.analysis.plan import SYNTHETIC_METHOD, WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
@@ -57,6 +59,7 @@ class Comparison:
     survival: pl.DataFrame
     outputs: pl.DataFrame
     steps: pl.DataFrame
+    language_loss: pl.DataFrame
 
     @property
     def within(self) -> bool:
@@ -133,6 +136,7 @@ def compare_runs(before: RunFolder, after: RunFolder | None, arms: Sequence[ArmP
         survival=cautions.add_sides(figures.survival(good), *found),
         outputs=figures.outputs(same, [records.texts for records in sides], [records.tokens for records in sides]),
         steps=figures.steps(left.steps, right.steps),
+        language_loss=_language_loss(sides, drafting),
     )
 
 
@@ -173,6 +177,16 @@ def _rows(records: Records, pairs: Sequence[ArmPair], side: str, gone: Mapping[s
         .select(*names, *TASK, "steady", "ok", "task_time_s", "baseline_s", "baseline_steady")
         .sort(*names, *TASK),
     )
+
+
+def _language_loss(sides: Sequence[Records], drafting: Sequence[ArmPair]) -> pl.DataFrame:
+    """Return what a language loses in the arms of either side that draft, each from all that its own run did."""
+    found = []
+    for when, records, place in zip(("before", "after"), sides, (0, 1), strict=True):
+        own = language_loss(records.steps, records.tasks, records.plans)
+        arms = {pair[place] for pair in drafting}
+        found.append(own.filter(pl.col("arm").is_in(list(arms))).with_columns(when=pl.lit(when)))
+    return pl.concat(found).select(COMPARED_LANGUAGE_LOSS)
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:

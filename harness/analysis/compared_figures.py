@@ -73,7 +73,7 @@ def times(tasks: pl.DataFrame) -> pl.DataFrame:
     }
     for group in grouped(both, by, ("task_time_s", "task_time_s_after", "n")):
         before, after, runs = group.sums.sum(axis=0)
-        ends = _ends(draws_of(group, 0, 1)) if bears(group, 0, 1) else (None, None)
+        ends = _ends(draws_of(group, 0, 1), group) if bears(group, 0, 1) else (None, None)
         key, n_tasks = group.key, len(group.sums)
         rows.append((*key, n_tasks, before / runs, after / runs, before / after, *ends, *_relative(relative.get(key))))
     return _frame(rows, COMPARED_TIMES).sort(LOAD, nulls_last=False)
@@ -85,7 +85,7 @@ def _relative(group: Group | None) -> tuple[float | None, ...]:
         return (None,) * 5
     base, arm, base_after, arm_after = group.sums.sum(axis=0)
     before, after = base / arm, base_after / arm_after
-    ends = _ends(draws_of(group, 2, 3) / draws_of(group, 0, 1)) if bears(group, 0, 1, 2, 3) else (None, None)
+    ends = _ends(draws_of(group, 2, 3) / draws_of(group, 0, 1), group) if bears(group, 0, 1, 2, 3) else (None, None)
     return before, after, after / before, *ends
 
 
@@ -138,7 +138,7 @@ def _change(group: Group | None) -> tuple[float | None, ...]:
     after = 1 + up_after / down_after if down_after else None
     if before is None or after is None:
         return before, after, None, None, None
-    ends = _ends(draws_of(group, 2, 3) - draws_of(group, 0, 1)) if bears(group, 1, 3) else (None, None)
+    ends = _ends(draws_of(group, 2, 3) - draws_of(group, 0, 1), group) if bears(group, 1, 3) else (None, None)
     return before, after, after - before, *ends
 
 
@@ -238,8 +238,8 @@ def _counts(steps: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple[Any,
         yield row[:-2], (row[-2], "steady" if row[-1] else "whole")
 
 
-def _ends(draws: np.ndarray[Any, np.dtype[np.float64]]) -> Ends:
-    return interval(draws) or (None, None)
+def _ends(draws: np.ndarray[Any, np.dtype[np.float64]], group: Group) -> Ends:
+    return interval(draws, len(group.sums)) or (None, None)
 
 
 def _frame(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> pl.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from harness.analysis import guards, server_flags, validity, wholeness
@@ -13,13 +15,17 @@ from harness.analysis.rows import deaths
 from harness.store import RunFolder
 
 
-def doubts(folder: RunFolder, records: Records, steps: pl.DataFrame, cells: pl.DataFrame) -> list[Finding]:
+def doubts(
+    folder: RunFolder, records: Records, steps: pl.DataFrame, cells: pl.DataFrame, more: Iterable[Finding] = ()
+) -> list[Finding]:
     """Return what was found, invalid first, then warnings, then notes.
 
-    ``steps`` have the traits of their texts, ``cells`` their figures.
+    ``steps`` have the traits of their texts, ``cells`` their figures; ``more`` was found before.
     """
     others = (
         *wholeness.findings(records.whole),
+        *more,
+        *validity.of_versions(folder.manifest),
         *server_flags.findings(folder.manifest, records.plans),
         *guards.findings(steps, cells, records.plans, folder.manifest),
     )

@@ -15,6 +15,10 @@ from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 
 _FIGURES = DRAFTERS[:-1]  # cautions are added once the findings are known
+NEEDED = (
+    *SAME_STEP, "arm", "language", "genre", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
+    "decode_passes", "step_latency_s",
+)  # fmt: skip
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 
 
@@ -39,28 +43,31 @@ def drafter_table(
         speed_ups: ``frames.SPEED_UP``; a row that it has too takes its interval from there, so that no figure has two.
         plans: workloads of the run.
     """
-    good = counted(steps).filter(pl.col("steady") & OK)
+    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     own = good.filter("drafter")
     genres = tasks.select("workload", "task_id", "genre").unique()
     times = paired.filter("steady").join(genres, on=["workload", "task_id"], how="left")
     sources = {
-        "acceptance_length": (with_rounds(own), "num_accepted_tokens", "num_drafts", 1.0),
-        "tokens_per_pass": (_with_passes(own), "num_accepted_tokens", "decode_passes", 1.0),
-        "speed_up": (times, "baseline_task_time_s", "task_time_s", 0.0),
-        "step_speed_up": (_step_pairs(good, plans), "baseline_latency_s", "step_latency_s", 0.0),
+        "acceptance_length": (_summed(with_rounds(own), "num_accepted_tokens", "num_drafts"), 1.0),
+        "tokens_per_pass": (_summed(_with_passes(own), "num_accepted_tokens", "decode_passes"), 1.0),
+        "speed_up": (_summed(times, "baseline_task_time_s", "task_time_s"), 0.0),
+        "step_speed_up": (_summed(_step_pairs(good, plans), "baseline_latency_s", "step_latency_s"), 0.0),
     }
+    own = own.group_by("arm", *KEYS, "task_id", maintain_order=True).agg(
+        n_steps=pl.len().cast(pl.Int64), num_drafts=pl.col("num_drafts").sum(), n_told=pl.col("num_drafts").count()
+    )
     frames = []
     for on in product((True, False), repeat=len(KEYS)):
         by = ["arm", *(name for name, kept in zip(KEYS, on, strict=True) if kept)]
         frame = _everywhere(own, by).group_by(by, maintain_order=True).agg(
             pl.col("task_id").n_unique().alias("n_tasks"),
-            pl.len().alias("n_steps"),
-            pl.when(pl.col("num_drafts").count() > 0).then(pl.col("num_drafts").sum()),
+            pl.col("n_steps").sum(),
+            pl.when(pl.col("n_told").sum() > 0).then(pl.col("num_drafts").sum()).alias("num_drafts"),
         )  # fmt: skip
-        for name, (rows, above, below, plus) in sources.items():
+        for name, (rows, plus) in sources.items():
             told = name in ("acceptance_length", "tokens_per_pass")
             if told or ("concurrency" in by and not (name == "speed_up" and "language" in by)):
-                frame = add_ratio(frame, _everywhere(rows, by), by, name, above, below, plus=plus)
+                frame = add_ratio(frame, _everywhere(rows, by), by, name, "above", "below", plus=plus)
             else:
                 frame = frame.with_columns(
                     pl.lit(None, pl.Float64).alias(f"{name}{end}") for end in ("", "_low", "_high")
@@ -68,6 +75,12 @@ def drafter_table(
         pooled = [pl.lit(None, kind).alias(name) for name, kind in KEYS.items() if name not in by]
         frames.append(frame.with_columns(pooled).select(_FIGURES))
     return _as_elsewhere(pl.concat(frames), speed_ups).sort(DRAFTERS[:5], nulls_last=False)
+
+
+def _summed(rows: pl.DataFrame, above: str, below: str) -> pl.DataFrame:
+    """Return the sums of two values of each task in each place: what is told apart or pooled later rests on few rows."""
+    keys = [name for name in ("arm", *KEYS, "task_id") if name in rows.columns]
+    return rows.group_by(keys, maintain_order=True).agg(above=pl.col(above).sum(), below=pl.col(below).sum())
 
 
 def _as_elsewhere(frame: pl.DataFrame, speed_ups: pl.DataFrame) -> pl.DataFrame:

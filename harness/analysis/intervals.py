@@ -56,7 +56,7 @@ def ratio_limits(groups: Sequence[Group]) -> list[Ends]:
         above, below = (np.stack([groups[index].sums[:, value] for index in members], axis=1) for value in (0, 1))
         draws = ratio_draws(above, below, _seed(size))
         for column, index in enumerate(members):
-            limits[index] = interval(draws[:, column]) or (None, None)
+            limits[index] = interval(draws[:, column], size) or (None, None)
     return limits
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from harness.analysis.outputs import StepKey, prompts
 from harness.analysis.plan import WorkloadPlan, read_plan
+from harness.analysis.round_lines import round_lines
 from harness.analysis.rows import read_rows
 from harness.analysis.steps import add_steady, add_times, task_rows, windows
 from harness.analysis.wholeness import Wholeness, wholeness
@@ -20,8 +22,8 @@ from harness.workload import load
 @dataclass(frozen=True, slots=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
-    written. Steps and tasks carry ``genre``, null where neither the run nor its task files tell it. ``status`` is the manifest's,
-    ``whole`` what the folder lacks."""
+    written, ``round_lines`` where the rounds of steps are. Steps and tasks carry ``genre``, null where neither the run nor its task
+    files tell it. ``status`` is the manifest's, ``whole`` what the folder lacks."""
 
     plans: tuple[WorkloadPlan, ...]
     steps: pl.DataFrame
@@ -33,6 +35,7 @@ class Records:
     unread: dict[str, str]
     status: str | None
     whole: Wholeness
+    round_lines: pl.DataFrame
 
 
 def read_records(folder: RunFolder) -> Records:
@@ -46,11 +49,14 @@ def read_records(folder: RunFolder) -> Records:
     roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
     texts: dict[str, str] = {}
     tokens: dict[str, tuple[int, ...] | None] = {}
-    for output in folder.outputs():
-        texts[output.sha256] = output.text
-        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
-    rows, cells = read_rows(folder, plans)
-    known_prompts, unread = prompts(plans, folder.path)
+    with ThreadPoolExecutor(1) as beside:
+        scan = beside.submit(round_lines, folder)
+        rows, cells = read_rows(folder, plans)
+        for output in folder.outputs():
+            texts[output.sha256] = output.text
+            tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+        known_prompts, unread = prompts(plans, folder.path)
+    lines = scan.result()
     own = _genres(plans, folder.path, unread)
     steps = add_times(rows, roles).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     tasks = task_rows(steps).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
@@ -65,7 +71,8 @@ def read_records(folder: RunFolder) -> Records:
         prompts=known_prompts,
         unread=unread,
         status=folder.manifest.get("status"),
-        whole=wholeness(folder, rows, cells, texts),
+        whole=wholeness(rows, cells, texts, lines),
+        round_lines=lines,
     )
 
 

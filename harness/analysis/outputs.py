@@ -6,7 +6,7 @@ Acceptance measured on such texts says nothing about real work: a loop or a copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import polars as pl
@@ -50,7 +50,12 @@ def is_repetitive(text: str) -> bool:
 def is_echo(text: str, prompt: str) -> bool:
     """Tell whether a text is a copy of what the step was given, white space aside."""
     grams = _grams(" ".join(text.split()))
-    return len(text) >= SHORTEST and len(grams & _grams(" ".join(prompt.split()))) >= ECHO_SHARE * len(grams)
+    return len(text) >= SHORTEST and len(grams & _of_prompt(prompt)) >= ECHO_SHARE * len(grams)
+
+
+@lru_cache(maxsize=1)  # a step's many outputs are judged one after another
+def _of_prompt(prompt: str) -> set[str]:
+    return _grams(" ".join(prompt.split()))
 
 
 def _grams(text: str) -> set[str]:
@@ -92,7 +97,7 @@ def add_text_traits(
     """
 
     def judged(frame: pl.DataFrame, keys: list[str], name: str, judge: Callable[..., bool | None]) -> pl.DataFrame:
-        distinct = steps.filter(pl.col("output_sha256").is_in(list(texts))).select(keys).unique(maintain_order=True)
+        distinct = steps.filter(pl.col("output_sha256").is_in(list(texts))).select(keys).unique().sort(keys[::-1])
         values = pl.Series(name, [judge(*row) for row in distinct.iter_rows()], dtype=pl.Boolean)
         return frame.join(distinct.with_columns(values), on=keys, how="left", maintain_order="left")
 

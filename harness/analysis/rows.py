@@ -7,7 +7,7 @@ run has the rows of an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from harness.errors import RunFolderError
 from harness.records import ENGINE_DIED
 from harness.store import RunFolder
 
+BLOCK = 64 << 20  # bytes of step rows that are parsed at a time
 Columns = dict[str, type[pl.DataType] | pl.DataType]
 COUNTERS: Columns = {
     "num_drafts": pl.Int64,
@@ -61,6 +62,7 @@ CELL_ROWS = pl.Schema(
     | {"order": pl.Int64, "status": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "counted_tasks": pl.Int64}
     | {"cache_policy": pl.String, "error_message": pl.String, "started_at": pl.String, "drained": pl.Boolean}
     | _whole("counted_steps", "foreign_requests")
+    | {"energy_j": pl.Float64}
     | {f"before_{name}": kind for name, kind in COUNTERS.items()}
     | {f"after_{name}": kind for name, kind in COUNTERS.items()}
 )
@@ -101,21 +103,30 @@ def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:
     if not path.exists() or path.stat().st_size == 0:
         return pl.DataFrame(schema=STEP_ROWS)
     try:
-        with path.open("rb") as stream:
-            stream.seek(-1, 2)
-            whole = stream.read(1) == b"\n"
-        if whole:
-            rows = pl.scan_ndjson(path, schema=STEP_ROWS).collect()
-        else:
-            data = path.read_bytes()  # a kill cut the last line: read up to the line before it
-            data = data[: data.rfind(b"\n") + 1]
-            rows = pl.read_ndjson(BytesIO(data), schema=STEP_ROWS) if data else pl.DataFrame(schema=STEP_ROWS)
+        blocks = [pl.read_ndjson(block, schema=STEP_ROWS) for block in _blocks(path)]
     except pl.exceptions.PolarsError as error:
         raise _damaged(folder, str(error)) from error
+    rows = pl.concat(blocks) if blocks else pl.DataFrame(schema=STEP_ROWS)
     lacking = rows.select(pl.any_horizontal(pl.col(ALWAYS).is_null()).arg_true()).to_series()
     if lacking.len():
         raise _damaged(folder, f"row {lacking[0] + 1} is no step")
     return rows
+
+
+def _blocks(path: Path) -> Iterator[BytesIO]:
+    """Yield the whole lines of a file, so many bytes at a time that a file of any size needs little memory beside its columns.
+
+    A kill cuts the last line, which is left out.
+    """
+    left = b""
+    with path.open("rb") as stream:
+        while data := stream.read(BLOCK):
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield BytesIO(left + data[:end])
+                left = data[end:]
+            else:
+                left += data
 
 
 def _damaged(folder: RunFolder, why: str) -> RunFolderError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
@@ -10,16 +11,22 @@ import polars.selectors as cs
 
 from harness.analysis import cautions
 from harness.analysis.acceptance import acceptance, survival
+from harness.analysis.agents import agents, carrying
 from harness.analysis.breakeven import break_even, curves
 from harness.analysis.cells import add_figures
 from harness.analysis.doubts import doubts
 from harness.analysis.drafter_table import drafter_table
 from harness.analysis.frames import ACCEPTANCE, CELLS, DRAFTERS, STEPS, SUMMARY, TASKS, RunAnalysis
+from harness.analysis.headline import headline_limits
+from harness.analysis.language_loss import language_loss
 from harness.analysis.latency import LOAD, summary, times
 from harness.analysis.loading import read_records
 from harness.analysis.lossless import SAME_STEP, compare, lossless
 from harness.analysis.outputs import add_text_traits
+from harness.analysis.percentiles import percentiles, unsure
 from harness.analysis.plan import WorkloadPlan
+from harness.analysis.predicted import predict
+from harness.analysis.repeats import repeats_needed
 from harness.analysis.slo import slo
 from harness.analysis.speedup import pairs, speed_up
 from harness.analysis.thresholds import SCHEMA, evaluate
@@ -27,8 +34,12 @@ from harness.analysis.verdicts import verdicts
 from harness.store import RunFolder
 
 
-def analyse(folder: RunFolder) -> RunAnalysis:
+def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> RunAnalysis:
     """Return all figures of a run; a run without a finished cell has empty frames and a finding that says so.
+
+    Args:
+        folder: of the run.
+        objectives: service level objectives that stand over those of every workload, such as ``{"task_time_p90": "40s"}``.
 
     Raises:
         RunFolderError: if the manifest or a line of the records is damaged.
@@ -36,25 +47,35 @@ def analyse(folder: RunFolder) -> RunAnalysis:
     """
     records = read_records(folder)
     plans, steps, tasks = records.plans, records.steps, records.tasks
+    if objectives:
+        plans = tuple(replace(plan, slo=dict(objectives)) for plan in plans)
     cells = add_figures(records.cells, steps, tasks)
-
-    compared = compare(steps, plans, records.tokens)
-    steps = add_text_traits(steps, records.texts, records.prompts)
-    steps = steps.join(
-        compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
-    )
 
     paired = pairs(tasks, plans)
     speed_ups = speed_up(paired)
     curve_list = curves(paired, _comparable(plans, cells))
     break_evens = break_even(curve_list)
-    same = lossless(compared)
-    goals, attained = slo(steps, tasks, plans)
-    accepted = acceptance(steps)
+    with ThreadPoolExecutor(1) as beside:  # both cores of a small machine: most of this runs outside the interpreter
+        models = beside.submit(predict, folder, records, break_evens)
+        losses = beside.submit(language_loss, steps, tasks, plans)
+        carried = beside.submit(carrying, steps, tasks, plans)
+        samples = beside.submit(percentiles, steps, tasks)
+
+        compared = compare(steps, plans, records.tokens)
+        steps = add_text_traits(steps, records.texts, records.prompts)
+        steps = steps.join(
+            compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
+        )
+        same = lossless(compared)
+        goals, attained = slo(steps, tasks, plans)
+        accepted = acceptance(steps)
+        survived = survival(steps)
+        drafters = drafter_table(steps, tasks, paired, speed_ups, plans)
+    modelled, sampled = models.result(), samples.result()
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
-    found = doubts(folder, records, steps, cells)
+    found = doubts(folder, records, steps, cells, unsure(sampled, plans))
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     figures = summary(
         times(steps, tasks, cells),
@@ -62,6 +83,7 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         headline,
         same.select(*LOAD, "identical_share"),
         attained,
+        headline_limits(tasks, compared),
     )
     analysis = RunAnalysis(
         manifest=folder.manifest,
@@ -70,8 +92,8 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         cells=_plain(cells, CELLS),
         summary=_plain(cautions.add(figures, found), SUMMARY),
         acceptance=_plain(cautions.add(accepted, found), ACCEPTANCE),
-        survival=cautions.add(survival(steps), found),
-        drafters=_plain(cautions.add(drafter_table(steps, tasks, paired, speed_ups, plans), found), DRAFTERS),
+        survival=cautions.add(survived, found),
+        drafters=_plain(cautions.add(drafters, found), DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
@@ -79,6 +101,14 @@ def analyse(folder: RunFolder) -> RunAnalysis:
         thresholds=pl.DataFrame(schema=SCHEMA),
         findings=tuple(found),
         verdicts=verdicts(curve_list, break_evens, same, steps),
+        percentiles=sampled,
+        agents=agents(carried.result()),
+        repeats=repeats_needed(paired),
+        costs=modelled.costs,
+        predicted=modelled.predicted,
+        predicted_break_even=modelled.break_even,
+        language_loss=losses.result(),
+        hand_overs=modelled.hand_overs,
     )
     judged, open_questions = evaluate(analysis, plans)
     return replace(analysis, thresholds=judged, findings=(*analysis.findings, *open_questions))

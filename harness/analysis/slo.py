@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from harness.analysis.frames import SLO
+from harness.analysis.intervals import add_ratio
 from harness.analysis.latency import LOAD, needed, quantile
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import counted
@@ -22,19 +23,24 @@ SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 SCHEMA = dict(
     zip(SLO, (*[pl.String] * 2, pl.Int64, pl.String, *[pl.Float64] * 2, pl.Int64, pl.Float64, pl.Boolean), strict=True)
 )
-ATTAINED = {"workload": pl.String, "arm": pl.String, "concurrency": pl.Int64, "slo_attainment": pl.Float64}
+_SHARES = tuple(f"{name}{end}" for name in ("slo_attainment", "good_tasks_per_hour") for end in ("", "_low", "_high"))
+ATTAINED = {"workload": pl.String, "arm": pl.String, "concurrency": pl.Int64} | dict.fromkeys(_SHARES, pl.Float64)
 _NAME = re.compile(r"([a-z_]+)_p(\d{1,2})")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One objective: the percentile of a metric stays within ``limit``, which is in the unit of ``column`` (s; TPOT: ms)."""
+    """One objective: the percentile of a metric stays within ``limit``, which is in the unit of ``column`` (s; TPOT: ms).
+
+    ``text`` is the objective as a reader knows it.
+    """
 
     name: str
     metric: str
     percent: int
     limit: float
+    text: str = ""
 
     @property
     def column(self) -> str:
@@ -49,7 +55,7 @@ def parse_slo(name: str, text: str) -> Objective:
         UsageError: if the metric, the percentile or the limit is not one that can be measured.
     """
     metric, percent = parse_percentile(name)
-    return Objective(name, metric, percent, parse_time(text, metric))
+    return Objective(name, metric, percent, parse_time(text, metric), f"{name} ≤ {text.strip()}")
 
 
 def parse_percentile(name: str) -> tuple[str, int]:
@@ -67,6 +73,19 @@ def parse_percentile(name: str) -> tuple[str, int]:
             f"unknown objective {name!r}; {hint}give one of {', '.join(TIME_METRICS)} and a percentile, such as ttft_p90 (p1 to p99)"
         )
     return match[1], int(match[2])
+
+
+def check_tasks(metric: str, percent: int, n_tasks: int) -> None:
+    """Check that a workload has as many different tasks as its percentile needs to be judged at all.
+
+    Raises:
+        UsageError: saying how many it needs.
+    """
+    if n_tasks < needed(percent):
+        raise UsageError(
+            f"{metric}_p{percent} needs at least {needed(percent)} different tasks, the workload has {n_tasks}; "
+            f"add tasks or ask for a lower percentile"
+        )
 
 
 def parse_time(text: str, metric: str) -> float:
@@ -90,7 +109,8 @@ def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan])
     ``attained_share`` is the share of single values within the limit; a failed step or task attained nothing and counts. ``met``:
     the percentile of those that succeeded keeps the limit, and so does that share of all (else an arm that fails most of its steps
     would meet what the rest keep); null with too few distinct tasks. Attainment of a load is the share of its tasks that succeeded
-    and kept every limit with every one of their steps.
+    and kept every limit with every one of their steps; good tasks per hour are those tasks ÷ the time that all tasks of the load took,
+    failed ones included.
     """
     rows: list[pl.DataFrame] = []
     attained: list[pl.DataFrame] = []
@@ -99,7 +119,10 @@ def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan])
     for plan in plans:
         objectives = [parse_slo(name, text) for name, text in plan.slo.items()]
         own_steps, own_tasks = (frame.filter(pl.col("workload") == plan.name) for frame in (steps, tasks))
-        good = own_tasks.select(*LOAD, *key, "task_time_s", "task_time_no_wait_s", kept=pl.col("ok"))
+        # the slots are full inside the window, so each task took its time ÷ concurrency of the window to itself
+        hours = (pl.col("end_ns") - pl.col("start_ns")) / 3.6e12 / pl.col("concurrency")
+        times = ("task_id", "task_time_s", "task_time_no_wait_s")
+        good = own_tasks.select(*LOAD, *key, *times, kept=pl.col("ok"), hours=hours, n=1)
         for objective in objectives:
             of_steps = objective.metric in STEP_METRICS
             rows.append(_observed(own_steps if of_steps else own_tasks, objective))
@@ -112,7 +135,10 @@ def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan])
             else:
                 good = good.with_columns(pl.col("kept") & within.fill_null(False))
         if objectives:
-            attained.append(good.group_by(LOAD).agg(slo_attainment=pl.col("kept").mean()))
+            frame = good.select(LOAD).unique(maintain_order=True)
+            for name, below in (("slo_attainment", "n"), ("good_tasks_per_hour", "hours")):
+                frame = add_ratio(frame, good, LOAD, name, "kept", below, plus=0.0)
+            attained.append(frame)
     frame = pl.concat([pl.DataFrame(schema=SCHEMA), *rows]).sort("workload", "arm", "concurrency", maintain_order=True)
     return frame, pl.concat([pl.DataFrame(schema=ATTAINED), *attained])
 

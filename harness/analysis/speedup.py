@@ -105,6 +105,6 @@ def _rows(paired: Paired) -> list[tuple[float | None, float | None, float | None
     draws = paired.draws()
     rows: list[tuple[float | None, float | None, float | None]] = []
     for index, (estimate, n_tasks) in enumerate(zip(paired.estimates(), paired.n_tasks, strict=True)):
-        limits = interval(draws[:, index]) if n_tasks >= MIN_TASKS else None
+        limits = interval(draws[:, index], n_tasks) if n_tasks >= MIN_TASKS else None
         rows.append((float(estimate), *(limits or (None, None))))
     return rows

@@ -23,23 +23,30 @@ from harness.tasks import KINDS, LANGUAGES
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
-SHARES = ("acceptance_rate", "identical_share", "repetitive_share", "slo_attainment", "failed_share")
+SHARES = (
+    "acceptance_rate", "identical_share", "identical_share_low", "repetitive_share", "slo_attainment", "slo_attainment_low", "failed_share",
+)  # fmt: skip
+IDENTICAL = ("identical_share", "identical_share_low")
 ACCEPTANCE_METRICS = (
     "acceptance_length",
+    "acceptance_length_low",
     "acceptance_length_macro",
     "acceptance_rate",
     "tokens_per_pass",
     "repetitive_share",
 )
 SPEED_UP_METRICS = ("speed_up", "speed_up_low", "speed_up_no_wait", "speed_up_no_wait_low")
-RATES = ("output_tokens_per_s", "tasks_per_hour", "slo_attainment")
+RATES = (
+    "output_tokens_per_s", "tasks_per_hour", "slo_attainment", "slo_attainment_low", "good_tasks_per_hour", "good_tasks_per_hour_low",
+)  # fmt: skip
+CAPACITIES = ("agents", "agents_low")
 LOAD_FILTERS = ("arm", "concurrency")
 STEP_FILTERS = (*LOAD_FILTERS, "kind", "language")
 METRICS: Mapping[str, tuple[str, ...]] = {
-    "break_even": ("arm",),
+    **dict.fromkeys(("break_even", *CAPACITIES), ("arm",)),
     **dict.fromkeys(SPEED_UP_METRICS, LOAD_FILTERS),
     **dict.fromkeys(ACCEPTANCE_METRICS, STEP_FILTERS),
-    "identical_share": LOAD_FILTERS,
+    **dict.fromkeys(IDENTICAL, LOAD_FILTERS),
     **dict.fromkeys(RATES, LOAD_FILTERS),
     "failed_share": LOAD_FILTERS,
     **{f"{metric}_p90": STEP_FILTERS for metric in STEP_METRICS},
@@ -59,6 +66,11 @@ class Threshold:
     filters: Mapping[str, str]
     comparison: str
     value: float
+
+    @property
+    def percentile(self) -> tuple[str, int] | None:
+        """Metric and percent where the condition is about a percentile of times."""
+        return None if self.metric in METRICS and not self.metric.endswith("_p90") else parse_percentile(self.metric)
 
     def holds(self, observed: float) -> bool:
         """Tell whether an observed value meets the condition."""
@@ -179,19 +191,24 @@ def missed(thresholds: pl.DataFrame) -> pl.DataFrame:
 
 def _judge(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Threshold) -> Outcome:
     metric = threshold.metric
-    if metric in (*SPEED_UP_METRICS, "break_even", "identical_share") and plan.baseline is None:
+    if metric in (*SPEED_UP_METRICS, "break_even", *IDENTICAL) and plan.baseline is None:
         return Outcome(None, None, "no_baseline")
-    if metric == "identical_share" and plan.temperature > 0:
+    if metric in IDENTICAL and plan.temperature > 0:
         return Outcome(None, None, "temperature_above_zero")
     if metric == "break_even":
         return _judge_break_even(_own(analysis.break_even, plan, arm), threshold)
+    if metric in CAPACITIES:
+        return _judge_agents(_own(analysis.agents, plan, arm), threshold, stated=bool(plan.slo))
+    return _judge_by_load(analysis, plan, arm, threshold)
+
+
+def _judge_by_load(analysis: RunAnalysis, plan: WorkloadPlan, arm: str, threshold: Threshold) -> Outcome:
+    metric = threshold.metric
     if metric in ACCEPTANCE_METRICS:
         return _judge_values(threshold, _acceptance(_own(analysis.acceptance, plan, arm), threshold).to_list())
     if metric in SPEED_UP_METRICS:
         frame = _own(analysis.speed_up, plan, arm).filter(pl.col("window") == "steady")
-    elif metric == "identical_share":
-        frame = _own(analysis.lossless, plan, arm)
-    elif metric in RATES:
+    elif metric in (*RATES, *IDENTICAL):
         frame = _own(analysis.summary, plan, arm)
     elif metric == "failed_share":
         cells = _own(analysis.cells, plan, arm).filter(pl.col("status") == "done")
@@ -270,3 +287,20 @@ def _judge_break_even(frame: pl.DataFrame, threshold: Threshold) -> Outcome:
     if row["side"] == "below" and threshold.value >= row["lowest_concurrency"]:
         return Outcome(None, not wants_high)
     return Outcome(None, None, "beyond_range")
+
+
+def _judge_agents(frame: pl.DataFrame, threshold: Threshold, *, stated: bool) -> Outcome:
+    """What the highest load carries is a lower bound: it answers a threshold at or below it."""
+    if not stated:
+        return Outcome(None, None, "no_objectives")
+    row: dict[str, Any] = frame.row(0, named=True) if len(frame) else {"capacity": "unknown"}
+    value, wants_high = row.get(threshold.metric), threshold.comparison in (">=", ">")
+    if row["capacity"] == "unknown" or (threshold.metric == "agents_low" and row["interval"] == "none"):
+        return Outcome(None, None, "too_few_values")
+    if value is None:  # missed at the lowest load already, and that is more than one
+        return Outcome(None, None, "beyond_measured")
+    bound = value == row["highest_concurrency"] and row["capacity"] == "at_least"
+    if bound and not (wants_high and threshold.holds(value)):
+        missed_at = not wants_high and not threshold.holds(value)
+        return Outcome(value, False) if missed_at else Outcome(value, None, "beyond_measured")
+    return Outcome(float(value), threshold.holds(value))

@@ -89,6 +89,8 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "foreign_traffic": ("concurrency", "n_cells", "n_requests"),
     "tool_calls_one_sided": ("n_steps", "n_only_baseline", "n_only_arm", "example"),
     "threshold_not_evaluated": ("threshold", "reason"),
+    "percentile_unsure": ("objective", "concurrency", "n_needed", "n_tasks"),
+    "versions_mixed": ("package", "before", "after"),
 }
 """Every code with the names of its values; shares are fractions of 1."""
 
@@ -116,6 +118,17 @@ def findings(
 def finding(code: str, severity: Severity, workload: str | None, arm: str | None, *values: Any) -> Finding:
     """Return a finding whose values have the names that ``CODES`` gives them."""
     return Finding(code, severity, workload, arm, dict(zip(CODES[code], values, strict=True)))
+
+
+def of_versions(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the packages whose version another part of the run, continued later, was measured with."""
+    before = manifest.get("versions") or {}
+    told: set[str] = set()
+    for again in manifest.get("continued") or ():
+        for name, version in (again.get("versions") or {}).items():
+            if name in before and before[name] != version and name not in told:
+                told.add(name)
+                yield finding("versions_mixed", "warning", None, None, name, before[name], version)
 
 
 def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:

@@ -49,6 +49,6 @@ def _ends(paired: Paired | None) -> tuple[tuple[float, float, float] | None, tup
     draws, estimates = paired.draws(), paired.estimates()
     ends: list[tuple[float, float, float] | None] = []
     for index in (0, -1):
-        limits = interval(draws[:, index]) if paired.n_tasks[index] >= MIN_TASKS else None
+        limits = interval(draws[:, index], paired.n_tasks[index]) if paired.n_tasks[index] >= MIN_TASKS else None
         ends.append(None if limits is None else (float(estimates[index]), *limits))
     return ends[0], ends[1]

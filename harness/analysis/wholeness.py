@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from harness.analysis.frames import CELL, Finding, Severity
+from harness.analysis.round_lines import place
 from harness.analysis.steps import TASK
 from harness.analysis.validity import finding
-from harness.store import RunFolder
 
 if TYPE_CHECKING:
     from harness.analysis.loading import Records
@@ -44,11 +44,14 @@ class Wholeness:
     n_rounds_missing: int
 
 
-def wholeness(folder: RunFolder, steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str]) -> Wholeness:
+def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str], lines: pl.DataFrame) -> Wholeness:
     """Compare the steps and cells that ``rows.read_rows`` returned with each other and with the texts and rounds of the folder.
 
-    Raises:
-        RunFolderError: if a line of the rounds is damaged.
+    Args:
+        steps: rows of steps.
+        cells: rows of cells.
+        texts: hashes of the stored outputs.
+        lines: of ``round_lines.round_lines``.
     """
     done = cells.filter(pl.col("status") == "done")
     own = steps.filter("done")
@@ -60,8 +63,8 @@ def wholeness(folder: RunFolder, steps: pl.DataFrame, cells: pl.DataFrame, texts
     all_there = (pl.col("n_counted").fill_null(0) == pl.col("counted_steps")).fill_null(True)
     hashes = own["output_sha256"].drop_nulls().unique()
     told = own.filter(pl.col("spec_source") == "round")
-    place = told.select(*CELL, "attempt", "instance", "step_index").unique()
-    there = set(folder.round_places()) if place.height else set()
+    places = told.select(place=place(*CELL, "attempt", "instance", "step_index")).unique()
+    gone = places.join(lines, on="place", how="anti")
     return Wholeness(
         missing=counts.filter(~(whole & all_there)).select(CELL),
         doubled=done.join(twice.filter(pl.col("n_steps") > 0), on="cell", maintain_order="left").select(
@@ -70,8 +73,8 @@ def wholeness(folder: RunFolder, steps: pl.DataFrame, cells: pl.DataFrame, texts
         n_done={row[0]: row[1] for row in done.group_by("workload").len().iter_rows()},
         n_outputs=hashes.len(),
         n_outputs_missing=sum(sha not in texts for sha in hashes),
-        n_rounds=place.height,
-        n_rounds_missing=sum(row not in there for row in place.iter_rows()),
+        n_rounds=places.height,
+        n_rounds_missing=gone.height,
     )
 
 

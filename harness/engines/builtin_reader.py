@@ -91,4 +91,6 @@ def _round(item: Mapping[str, Any], shift_ns: int) -> Round:
         draft_ns=item.get("draft_ns"),
         verify_ns=item.get("verify_ns"),
         host_ns=item.get("host_ns"),
+        prefill_tokens=item.get("prefill_tokens"),
+        context_tokens=item.get("context_tokens"),
     )

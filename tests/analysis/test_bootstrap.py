@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.bootstrap import DRAWS, draw_counts, interval, ratio_draws, seed_of
+from harness.analysis.bootstrap import DRAWS, draw_counts, interval, ratio_draws, seed_of, student, tails
 
 
 def test_the_same_key_draws_the_same_tasks() -> None:
@@ -55,3 +55,20 @@ def test_limits_may_lie_beyond_the_range() -> None:
 def test_no_draw_no_interval() -> None:
     """An interval of nothing is unknown."""
     assert interval(np.array([np.nan, np.nan])) is None
+
+
+@pytest.mark.parametrize(("freedom", "point"), [(4, 2.776), (9, 2.262), (19, 2.093), (10_000, 1.960)])
+def test_the_point_of_students_t(freedom: int, point: float) -> None:
+    """As printed in the tables, within the 1 % that the expansion allows itself."""
+    assert student(freedom) == pytest.approx(point, rel=0.01)
+
+
+def test_few_tasks_widen_the_tails_and_many_do_not() -> None:
+    """Five tasks leave 0.1 % of the draws outside at each end, twenty 1.6 %, a great many 2.5 %."""
+    assert tails(5)[0] == pytest.approx(0.001, abs=0.0002)
+    assert tails(20)[0] == pytest.approx(0.016, abs=0.0005)
+    assert tails(100_000) == pytest.approx((0.025, 0.975), abs=1e-4)
+    draws = np.arange(1000.0)
+    few, many = interval(draws, 5), interval(draws, 100_000)
+    assert few is not None and many is not None
+    assert few[0] < many[0] < many[1] < few[1]

@@ -10,6 +10,7 @@ import pytest
 from harness.analysis.run import analyse
 from harness.analysis.thresholds import missed, parse_threshold
 from harness.errors import UsageError
+from tests.analysis.test_agents import at_loads
 from tests.analysis.test_breakeven import curve
 from tests.builders import ARM, BASELINE, cell_key, counters, run_folder, solo_tasks, step, workload_entry
 
@@ -154,3 +155,29 @@ def test_what_cannot_be_said_counts_as_missed(tmp_path: Path) -> None:
     entries = [workload_entry(thresholds=texts, concurrency=[1, 4])]
     frame = analyse(run_folder(tmp_path, curve({1: [2, 2], 4: [0.5, 0.5]}), workloads=entries)).thresholds
     assert missed(frame)["threshold"].to_list() == texts[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "observed", "met", "reason"),
+    [
+        ("agents >= 3", "3s", 3.0, True, None),
+        ("agents >= 4", "3s", 3.0, False, None),
+        ("agents_low >= 3", "3s", 3.0, True, None),
+        ("agents >= 4", "9s", 4.0, True, None),  # kept at 4, the highest load
+        ("agents >= 5", "9s", 4.0, None, "beyond_measured"),  # nobody tried
+        ("agents <= 3", "9s", 4.0, False, None),
+        ("agents >= 1", "100ms", 0.0, False, None),
+        ("slo_attainment{concurrency=4} >= 90%", "3s", 0.0, False, None),
+        ("good_tasks_per_hour{concurrency=2} >= 3500", "3s", 3600.0, True, None),  # two at a time, 2 s each
+    ],
+)
+def test_thresholds_on_the_service_level(
+    tmp_path: Path, text: str, limit: str, observed: float, met: bool | None, reason: str | None
+) -> None:
+    """Tasks take as many seconds as there are in progress; what the highest load carries is a lower bound."""
+    records = at_loads({(BASELINE, load): 1000.0 * load for load in (1, 2, 4)})
+    entry = workload_entry(
+        methods={BASELINE: "none"}, concurrency=[1, 2, 4], slo={"task_time_p50": limit}, thresholds=[text]
+    )
+    row = analyse(run_folder(tmp_path, records, workloads=[entry])).thresholds.row(0, named=True)
+    assert (row["observed"], row["met"], row["reason"]) == (pytest.approx(observed), met, reason)

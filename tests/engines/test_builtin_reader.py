@@ -11,10 +11,10 @@ from harness.records import Round, SpecCounters
 
 
 def told(index: int, t_ns: int, drafted: int, accepted: int, tokens: int) -> dict[str, Any]:
-    """Return one round as the server tells it, with 10, 20 and 30 ns of drafting, verifying and the rest, two in the batch."""
+    """Return one round as the server tells it: 10, 20 and 30 ns of drafting, verifying and the rest, two in the batch, prompts beside."""
     return {
         "round_index": index, "t_ns": t_ns, "batch_size": 2, "num_draft_tokens": drafted, "num_accepted_tokens": accepted,
-        "num_tokens": tokens, "draft_ns": 10, "verify_ns": 20, "host_ns": 30,
+        "num_tokens": tokens, "draft_ns": 10, "verify_ns": 20, "host_ns": 30, "prefill_tokens": 64, "context_tokens": 700,
     }  # fmt: skip
 
 
@@ -45,10 +45,12 @@ def test_counts_are_sums_over_rounds() -> None:
 
 
 def test_rounds_keep_the_servers_figures() -> None:
-    """Times on the server's clock, the batch, the engine's round number and the parts of the round are kept."""
+    """Times on the server's clock, the batch, the engine's round number, the parts of the round and its tokens are kept."""
     rounds = read(last_chunk()).rounds
     assert rounds is not None
-    assert rounds[0] == Round(100, 4, 2, 2, round_index=7, draft_ns=10, verify_ns=20, host_ns=30)
+    assert rounds[0] == Round(
+        100, 4, 2, 2, round_index=7, draft_ns=10, verify_ns=20, host_ns=30, prefill_tokens=64, context_tokens=700
+    )
     assert [item.t_ns for item in rounds] == [100, 140, 190]
 
 

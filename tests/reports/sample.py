@@ -10,6 +10,7 @@ import polars as pl
 
 from harness.analysis import cautions, frames
 from harness.analysis.frames import Finding, RunAnalysis, Verdict
+from tests.reports import decisions
 
 WORKLOADS = ("office-ko", "coding-en")
 ARMS = ("baseline", "ngram-map-k", "ngram-mod")
@@ -35,7 +36,7 @@ def frame(names: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> pl.Da
 
 def empty() -> RunAnalysis:
     """Return the analysis of a run that was killed before its first step, with nothing known but the manifest's form."""
-    nothing = {name: frame(columns) for name, columns in FRAMES.items()}
+    nothing: dict[str, Any] = {name: frame(columns) for name, columns in FRAMES.items()}
     finding = Finding("no_finished_cell", "invalid", None, None, {"n_cells": 0})
     return RunAnalysis(manifest={"format": 1}, findings=(finding,), verdicts=(), **nothing)
 
@@ -69,6 +70,7 @@ def small() -> RunAnalysis:
             Finding("cut_by_max_tokens", "note", "office-ko", "ngram-map-k", {"share": 0.4, "n_steps": 144}),
         ),
         verdicts=tuple(_verdicts()),
+        **decisions.frames_of_decisions(),
     )
     return replace(
         run,
@@ -77,6 +79,15 @@ def small() -> RunAnalysis:
         survival=cautions.add(run.survival, run.findings),
         drafters=cautions.add(run.drafters, run.findings),
     )
+
+
+def never_crossing() -> RunAnalysis:
+    """Return the small run with the arms that stay faster at every load: no break-even anywhere."""
+    run = small()
+    stay = [item for item in run.verdicts if item.side == "above"]
+    kept = pl.col("arm").is_in(["baseline", "ngram-map-k"]) & (pl.col("workload") == "coding-en")
+    names = ("cells", "summary", "acceptance", "survival", "speed_up", "break_even", "lossless", "agents")
+    return replace(run, verdicts=tuple(stay), **{name: getattr(run, name).filter(kept) for name in names})
 
 
 def with_failures() -> RunAnalysis:

@@ -40,14 +40,14 @@ def texts(tree: ElementTree.Element) -> list[str]:
 
 @pytest.mark.parametrize("name", [draw.__name__ for draw in DRAWINGS])
 def test_a_chart_is_one_named_image_for_each_workload(drawn: dict[str, tuple[Chart, ...] | None], name: str) -> None:
-    """A screen reader hears its title; the drawing says it too."""
+    """A screen reader hears its title and what it says; the drawing has its title too."""
     found = drawn[name]
     assert found is not None
     assert len(found) == 2
     for item in found:
         tree = ElementTree.fromstring(item.svg)
         title = tree.find(f"{SVG}title")
-        assert (tree.get("role"), tree.get("aria-label")) == ("img", item.title)
+        assert (tree.get("role"), tree.get("aria-label")) == ("img", f"{item.title}. {item.says}")
         assert title is not None
         assert title.text == item.title
 

@@ -42,6 +42,18 @@ def test_a_loss_is_said(tmp_path: Path) -> None:
     assert headline(found, "ko").startswith("비교: d2의 이전과 이후: 수락 길이 2.50 → 2.00")
 
 
+def test_what_korean_loses_against_english_is_said_of_both_sides(tmp_path: Path) -> None:
+    """Before both have 2.00 tokens a round; after Korean has 3.00: nothing is lost any more, and the table tells both."""
+    found = made(tmp_path)
+    said = console(found, "en")
+    assert "Before: d2 accepts 2.00 tokens a round on Korean and 2.00 on English: no difference shown" in said
+    assert (
+        "After: d2 loses nothing on Korean against English: 3.00 against 2.00 tokens a round (6 and 6 tasks)." in said
+    )
+    assert set(found.language_loss["when"]) == {"before", "after"}
+    assert "한국어의 손실, 이전과 이후" in render(found, "ko")
+
+
 def test_times_of_two_runs_carry_the_warning_and_those_of_one_do_not(tmp_path: Path) -> None:
     """The machine's drift is in the times of two runs, and cancels inside one."""
     two = console(made(tmp_path), "en")

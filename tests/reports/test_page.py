@@ -21,8 +21,8 @@ from reports.trust import errors, not_measured, rerun, settings, started, tables
 from reports.wording import LANGUAGES, wording
 from tests.builders import cell, cell_key, run_folder, step
 from tests.reports import sample
+from tests.reports.conftest import RUNS, Pages
 
-RUNS = {make.__name__: make for make in (sample.small, sample.with_failures, sample.one_cell, sample.empty)}
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -54,15 +54,9 @@ class Reader(HTMLParser):
         return [attrs for tag, attrs in self.tags if tag in names]
 
 
-@pytest.fixture(scope="module")
-def pages() -> dict[tuple[str, str], str]:
-    """Return every run in every language, rendered once."""
-    return {(name, lang): render(make(), lang) for name, make in RUNS.items() for lang in LANGUAGES}
-
-
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("name", RUNS)
-def test_a_page_is_well_formed_and_loads_nothing(pages: dict[tuple[str, str], str], name: str, lang: str) -> None:
+def test_a_page_is_well_formed_and_loads_nothing(pages: Pages, name: str, lang: str) -> None:
     """No script, no link, no frame, no address but anchors into the page, and a policy that forbids the rest."""
     reader = Reader(pages[name, lang])
     assert reader.open == []
@@ -86,7 +80,7 @@ def test_a_page_is_well_formed_and_loads_nothing(pages: dict[tuple[str, str], st
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_headings_are_in_order_and_every_id_counts_once(pages: dict[tuple[str, str], str], name: str) -> None:
+def test_headings_are_in_order_and_every_id_counts_once(pages: Pages, name: str) -> None:
     """One h1, then h2; every anchor has its place."""
     reader = Reader(pages[name, "ko"])
     headings = [tag for tag, _ in reader.tags if tag in ("h1", "h2", "h3", "h4")]
@@ -98,19 +92,19 @@ def test_headings_are_in_order_and_every_id_counts_once(pages: dict[tuple[str, s
 
 
 def test_the_parts_come_in_the_order_in_which_they_are_read() -> None:
-    """Verdict first, glossary last."""
+    """After the verdict what a buyer signs, glossary last."""
     assert [section.id for section in sections(sample.small(), wording("en"))] == [
-        "verdicts", "speed-up", "task-time", "acceptance", "survival", "drafters", "lossless", "objectives", "findings",
-        "not-measured", "trust",
-        "glossary",
+        "offer", "verdicts", "speed-up", "task-time", "acceptance", "language-loss", "survival", "drafters", "pareto", "predicted",
+        "lossless", "objectives", "findings", "not-measured", "trust", "glossary",
     ]  # fmt: skip
 
 
 def test_every_chart_stands_beside_its_table() -> None:
     """No drawing without its figures."""
     drawn = [section for section in sections(sample.small(), wording("en")) if section.charts]
-    assert len(drawn) == 5
+    assert len(drawn) == 6
     assert all(section.tables and section.lead for section in drawn)
+    assert all(chart.says for section in drawn for chart in section.charts)
 
 
 @pytest.mark.parametrize("make", [sample.one_cell, sample.empty])
@@ -122,7 +116,7 @@ def test_a_part_without_a_chart_says_why(make: Any) -> None:
         assert parts[name].notes
 
 
-def test_texts_from_outside_are_escaped(pages: dict[tuple[str, str], str]) -> None:
+def test_texts_from_outside_are_escaped(pages: Pages) -> None:
     """An error message with markup is shown as it is, and runs nothing."""
     page = pages["with_failures", "en"]
     assert "<script" not in page
@@ -130,17 +124,17 @@ def test_texts_from_outside_are_escaped(pages: dict[tuple[str, str], str]) -> No
     assert "never_heard_of: what=&lt;b&gt;x&lt;/b&gt;" in page
 
 
-def test_an_empty_run_says_that_nothing_can_be_said(pages: dict[tuple[str, str], str]) -> None:
+def test_an_empty_run_says_that_nothing_can_be_said(pages: Pages) -> None:
     """No verdict, and the reason in its place."""
     assert "nothing can be said, no cell was finished" in pages["empty", "en"]
 
 
-def test_every_column_is_in_the_glossary(pages: dict[tuple[str, str], str]) -> None:
+def test_every_column_is_in_the_glossary(pages: Pages) -> None:
     """A reader finds every name of the CSV files."""
     assert all(f"({name})" in pages["small", "ko"] for name in COLUMNS)
 
 
-def test_wide_tables_scroll_in_their_own_box_and_print_whole(pages: dict[tuple[str, str], str]) -> None:
+def test_wide_tables_scroll_in_their_own_box_and_print_whole(pages: Pages) -> None:
     """On a phone the page itself never scrolls sideways; on paper the head is repeated."""
     page = pages["small", "ko"]
     reader = Reader(page)
@@ -262,7 +256,7 @@ def test_runs_of_tasks_and_distinct_tasks_have_two_headers() -> None:
     assert "Distinct tasks" in found["speed-up"].tables[0].headers
 
 
-def test_cells_and_rounds_are_explained(pages: dict[tuple[str, str], str]) -> None:
+def test_cells_and_rounds_are_explained(pages: Pages) -> None:
     """Words that the definitions use and that are no columns."""
     assert "the unit of measurement" in pages["small", "en"]
     assert "측정의 단위" in pages["small", "ko"]

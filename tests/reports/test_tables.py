@@ -84,7 +84,7 @@ def test_every_frame_is_a_csv_with_its_machine_names(make: object, tmp_path: Pat
     """One header line, as many rows as the frame, also when there are none."""
     run = make()  # type: ignore[operator]
     paths = write_csv(run, tmp_path)
-    assert [path.stem for path in paths] == [*CSV_FRAMES, "findings", "verdicts"]
+    assert [path.stem for path in paths] == [*CSV_FRAMES, "offer", "pareto", "findings", "verdicts"]
     for path in paths[: len(CSV_FRAMES)]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             header, *rows = list(csv.reader(stream))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import openpyxl  # type: ignore[import-untyped]
@@ -11,7 +12,7 @@ import pytest
 
 from harness.errors import RunFolderError, UsageError
 from reports import write_all
-from reports.workbook import as_pandas, write_workbook
+from reports.workbook import write_workbook
 from tests.reports import sample
 
 
@@ -26,8 +27,9 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> openpyxl.Workbook:
 def test_the_sheets_are_named_in_the_language_of_the_report(book: openpyxl.Workbook) -> None:
     """One sheet a frame, summary first."""
     assert book.sheetnames == [
-        "요약", "속도 향상", "손익분기", "수락", "생존율", "드래프터", "무손실", "SLO", "합격 기준", "셀", "작업", "단계",
-        "타당성", "용어",
+        "요약", "구성별 감당", "속도 향상", "손익분기", "판가름에 필요한 것", "서버와 에이전트", "수락", "언어 손실", "생존율",
+        "드래프터", "무손실", "서버당 에이전트", "SLO", "백분위수", "합격 기준", "예측(모형)", "손익분기(모형)", "비용 모형", "셀",
+        "작업", "단계", "타당성", "용어",
     ]  # fmt: skip
 
 
@@ -73,14 +75,14 @@ def test_the_speed_up_has_a_native_chart_for_each_workload(tmp_path: Path) -> No
     assert "<c:f>'Speed-up'!$C$3:$C$5</c:f>" in xml
 
 
-def test_infinite_and_nan_become_unknown() -> None:
+def test_infinite_and_nan_become_unknown(tmp_path: Path) -> None:
     """Excel has no cell for either."""
-    assert as_pandas(pl.DataFrame({"a": [1.0, float("nan"), float("inf"), None]}))["a"].tolist() == [
-        1.0,
-        None,
-        None,
-        None,
-    ]
+    run = sample.small()
+    odd = pl.Series("tasks_per_hour", [float("nan"), float("inf"), 2.0] * 6)
+    path = write_workbook(replace(run, summary=run.summary.with_columns(odd)), tmp_path / "report.xlsx", "en")
+    sheet = openpyxl.load_workbook(path)["Summary"]
+    column = [cell.value for cell in sheet[2]].index("Tasks/h") + 1
+    assert [sheet.cell(row, column).value for row in (3, 4, 5)] == [None, None, 2]
 
 
 @pytest.mark.parametrize("make", [sample.empty, sample.one_cell])
@@ -89,7 +91,7 @@ def test_a_run_with_next_to_nothing_still_makes_every_file(make: object, tmp_pat
     paths = write_all(make(), tmp_path / "new" / "run", "ko")  # type: ignore[operator]
     assert paths.html.stat().st_size > 0
     assert paths.workbook.stat().st_size > 0
-    assert len(paths.csv) == 14
+    assert len(paths.csv) == 23
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

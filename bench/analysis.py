@@ -1,0 +1,103 @@
+"""How long a report takes: a million steps and ten million rounds, analysed and rendered by ``harness report``.
+
+``python -m bench.analysis`` writes a generated run (a minute or two, not counted), then runs the command on two cores and prints
+wall time, time on the processor, peak memory and what was written. Exit code 1 where a limit is passed. ``--stages`` runs the
+same in this process instead and prints the functions that took longest, by processor time and so that busy neighbours do not
+matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bench.generated_run import Size, write_run
+
+CORES = 2
+MOST_S, MOST_GIB = 10.0, 2.0
+
+
+def report(run: Path) -> tuple[float, float, float]:
+    """Run the command and return wall time and processor time in seconds, peak memory in GiB.
+
+    Raises:
+        subprocess.CalledProcessError: if it fails.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:CORES]
+    environment = {**os.environ, "POLARS_MAX_THREADS": str(len(cores))}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "harness", "report", str(run)],
+        check=True,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    wall = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, busy, after.ru_maxrss / (1 << 20)
+
+
+def stages(run: Path) -> None:
+    """Do the same in this process and print where its processor time goes."""
+    import reports
+    from harness.analysis.run import analyse
+    from harness.store import RunFolder
+
+    profile = cProfile.Profile(time.process_time)
+    profile.enable()
+    reports.write_all(analyse(RunFolder.open(run)), run, "en")
+    profile.disable()
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+
+
+def _show(size: Size, run: Path, wall: float, busy: float, memory: float) -> None:
+    written = sum(file.stat().st_size for file in run.iterdir() if file.suffix in (".csv", ".html", ".xlsx"))
+    rows = [
+        ("steps", f"{size.steps:,}"),
+        ("rounds", f"{size.rounds:,}"),
+        ("cells", f"{size.cells:,}"),
+        ("distinct outputs", f"{size.outputs:,}"),
+        ("records read, MiB", f"{size.bytes / (1 << 20):,.0f}"),
+        ("files written, MiB", f"{written / (1 << 20):,.0f}"),
+        ("wall time, s", f"{wall:.2f} (limit {MOST_S:.0f})"),
+        ("processor time, s", f"{busy:.2f}"),
+        ("peak memory, GiB", f"{memory:.2f} (limit {MOST_GIB:.0f})"),
+    ]
+    print(tabulate(rows, ("harness report", f"{CORES} cores"), colalign=("left", "right")))
+
+
+def main() -> int:
+    """Generate, report, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1_000_000, help="steps of the generated run")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of a step, on average")
+    parser.add_argument("--folder", type=Path, help="where to write the run; by default a folder that is removed again")
+    parser.add_argument("--stages", action="store_true", help="profile in this process instead of timing the command")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="spec-harness-bench-") as temporary:
+        run = args.folder or Path(temporary) / "run"
+        size = write_run(run, args.steps, args.rounds)
+        if args.stages:
+            stages(run)
+            return 0
+        measured = report(run)
+        _show(size, run, *measured)
+    wall, _, memory = measured
+    return 1 if wall > MOST_S or memory > MOST_GIB else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""Agents per server: the largest number of tasks in progress at which an arm keeps the workload's objectives.
+
+For each objective the percentile is taken at every measured load (a failure is beyond every limit), fitted so that it only rises with
+the load, and read off where it reaches the limit: between two loads linearly in log(time) and log2(load), as the break-even is. The
+objective that gives way first decides. The interval comes from the bounds of the percentiles: the same tasks run at all loads, so where
+they are slower than most, they are so at all of them, and the curve through the bounds bounds the crossing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from harness.analysis.frames import AGENTS, AGENTS_SCHEMA
+from harness.analysis.intervals import grouped, ratio_limits
+from harness.analysis.latency import needed
+from harness.analysis.percentiles import order_statistics
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.slo import STEP_METRICS, Objective, parse_slo
+
+Matrix = NDArray[np.float64]
+Three = tuple[float, float, float]
+WHOLE = 1e-9  # below a whole number by less is rounding, not a smaller server
+NONE = 1e-12  # of a capacity that is none: it has an inverse
+ESTIMATE, LOW, HIGH = range(3)
+"""Rows and places of a figure with the two ends of its interval; NaN: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """How many tasks in progress one arm carries on one workload.
+
+    ``reached`` holds, for each objective, the load at which it gives way, and both ends of its interval: ``+inf`` where it is kept at
+    the highest load, ``-inf`` where it is missed at the lowest, NaN where the tasks are too few to say. ``task_time_s`` is the mean over
+    the tasks that succeeded. ``n_tasks`` are the distinct tasks of the load that has the fewest; without a load that has enough tasks
+    for every percentile ``loads`` is empty.
+    """
+
+    workload: str
+    arm: str
+    objectives: tuple[Objective, ...]
+    loads: tuple[int, ...]
+    n_tasks: int
+    reached: Matrix  # [objectives, 3]
+    task_time_s: Matrix  # [3, loads]
+
+    @property
+    def slo(self) -> str:
+        """The objectives as a text."""
+        return ", ".join(objective.text for objective in self.objectives)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Agents per server of a mix of workloads; ``None``: unknown, 0: the service level is missed at the lowest load.
+
+    Where a workload keeps its level at its highest measured load too (``open_ended``), ``agents`` and ``low`` take that load: they are
+    lower bounds, and ``high`` may be infinite.
+    """
+
+    agents: float | None
+    low: float | None
+    high: float | None
+    open_ended: bool
+    n_tasks: int
+    limited_by: str | None
+
+
+def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> list[Carrying]:
+    """Return what every arm of every workload with objectives carries, from counted rows inside the steady window.
+
+    Raises:
+        UsageError: if an objective cannot be read.
+    """
+    inside = pl.col("steady") & (pl.col("phase") == "counted")
+    steps, tasks = steps.filter(inside), tasks.filter(inside)
+    found = []
+    for plan in plans:
+        objectives = tuple(parse_slo(name, text) for name, text in plan.slo.items())
+        if not objectives:
+            continue
+        for arm in plan.methods:
+            own = (pl.col("workload") == plan.name) & (pl.col("arm") == arm)
+            found.append(_carrying(plan.name, arm, objectives, steps.filter(own), tasks.filter(own)))
+    return found
+
+
+def _carrying(
+    workload: str, arm: str, objectives: tuple[Objective, ...], steps: pl.DataFrame, tasks: pl.DataFrame
+) -> Carrying:
+    values = [_Values.of(_judged(objective, steps, tasks)) for objective in objectives]
+    counts = [item.distinct() for item in values]
+    loads = sorted(
+        load
+        for load in counts[0]
+        if all(of.get(load, 0) >= needed(item.percent) for of, item in zip(counts, objectives, strict=True))
+    )
+    fewest = [of[load] for of in counts for load in loads] or [max(of.values(), default=0) for of in counts]
+    reached = np.full((len(objectives), 3), np.nan)
+    for index, (objective, item) in enumerate(zip(objectives, values, strict=True)):
+        if loads:
+            curves = np.array([item.percentile(load, objective.percent) for load in loads]).T
+            weights = np.array([len(item.at(load)[0]) for load in loads], dtype=np.float64)
+            reached[index] = gives_way(loads, isotonic(np.log(curves / objective.limit), weights))
+    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, _mean_times(tasks, loads))
+
+
+def _mean_times(tasks: pl.DataFrame, loads: Sequence[int]) -> Matrix:
+    """Return the mean task time at each load with its interval. # [3, loads]"""
+    groups = {
+        group.key[0]: group
+        for group in grouped(tasks.filter("ok").with_columns(n=1), ["concurrency"], ("task_time_s", "n"))
+    }
+    found = np.full((3, len(loads)), np.nan)
+    for column, load in enumerate(loads):
+        if load in groups:
+            total, n = groups[load].sums.sum(axis=0)
+            found[ESTIMATE, column] = total / n
+            found[LOW:, column] = [math.nan if end is None else end for end in ratio_limits([groups[load]])[0]]
+    return found
+
+
+def _judged(objective: Objective, steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return what an objective judges as concurrency, task_id, value; a failure is infinite, a step without a value is left out."""
+    of_steps = objective.metric in STEP_METRICS
+    failed = pl.col("error_kind").is_not_null() if of_steps else ~pl.col("ok")
+    value = pl.when(failed).then(np.inf).otherwise(pl.col(objective.column))
+    return (steps if of_steps else tasks).select("concurrency", "task_id", value=value).drop_nulls("value")
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values sorted by load, then by size, with the number of the task that each is of."""
+
+    loads: NDArray[np.int64]
+    values: Matrix
+    tasks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> _Values:
+        tasks = frame["task_id"].rank("dense").cast(pl.Int64).to_numpy()
+        loads, values = (frame[name].to_numpy() for name in ("concurrency", "value"))
+        order = np.lexsort((tasks, values, loads))
+        return cls(loads[order], values[order], tasks[order])
+
+    def at(self, load: int) -> tuple[Matrix, NDArray[np.int64]]:
+        part = slice(*np.searchsorted(self.loads, [load, load + 1]))
+        return self.values[part], self.tasks[part]
+
+    def distinct(self) -> dict[int, int]:
+        return {int(load): len(np.unique(self.at(load)[1])) for load in np.unique(self.loads)}
+
+    def percentile(self, load: int, percent: int) -> Three:
+        """Return the percentile of a load and what bounds it, each in the place of the agents that follow from it.
+
+        A percentile that may be as high as its upper bound carries as few agents as the lower end says.
+        """
+        values, tasks = self.at(load)
+        n, n_tasks = len(values), len(np.unique(tasks))
+        low, high = order_statistics(n_tasks, percent)
+        # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
+        return (
+            _interpolated(values, (n - 1) * percent / 100),
+            math.nan if high is None else float(values[-(-high * n // n_tasks) - 1]),
+            math.nan if low is None else float(values[(low - 1) * n // n_tasks]),
+        )
+
+
+def _interpolated(values: Matrix, place: float) -> float:
+    lower = math.floor(place)
+    part = place - lower
+    if part == 0:
+        return float(values[lower])
+    above = float(values[lower + 1])  # between two infinite values there is no number, and none is needed
+    return above if math.isinf(above) else float(values[lower]) * (1 - part) + above * part
+
+
+def isotonic(values: Matrix, weights: Matrix) -> Matrix:
+    """Return the closest curves that never fall (weighted least squares, by the max-min formula); infinite values stay. # [curves, loads]
+
+    Args:
+        values: one curve a row. # [curves, loads]
+        weights: of the loads. # [loads]
+    """
+    loads = values.shape[1]
+    fitted = np.empty_like(values)
+    means = [
+        [(values[:, j : k + 1] @ weights[j : k + 1]) / weights[j : k + 1].sum() for k in range(j, loads)]
+        for j in range(loads)
+    ]
+    for i in range(loads):
+        lowest = [np.minimum.reduce(means[j][i - j :]) for j in range(i + 1)]
+        fitted[:, i] = np.maximum.reduce(lowest)
+    return fitted
+
+
+def gives_way(loads: Sequence[int], over: Matrix) -> Matrix:
+    """Return the largest load at which each curve is at or below 0, interpolated in log2(load). # [curves]
+
+    Args:
+        loads: measured loads, rising. # [loads]
+        over: log(percentile ÷ limit), never falling. # [curves, loads]
+    """
+    kept = (over <= 0).sum(axis=1)
+    found = np.where(kept == 0, -np.inf, np.inf)
+    inside = np.flatnonzero((kept > 0) & (kept < over.shape[1]))
+    right = kept[inside]
+    left_over, right_over = over[inside, right - 1], over[inside, right]
+    steps = np.log2(np.asarray(loads, dtype=np.float64)) if len(loads) else np.empty(0)
+    with np.errstate(invalid="ignore"):
+        share = np.where(np.isinf(right_over), 0.0, -left_over / (right_over - left_over))
+    found[inside] = 2.0 ** (steps[right - 1] + np.nan_to_num(share) * (steps[right] - steps[right - 1]))
+    found[np.isnan(over).any(axis=1)] = np.nan
+    return found
+
+
+def capacity(carried: Sequence[Carrying], shares: Mapping[str, float]) -> Capacity:
+    """Return the agents per server of a mix: an agent of a workload takes 1/(its agents per server) of one.
+
+    For one workload that is what was measured. For a mix it is modelled: it takes for granted that tasks of another workload weigh on
+    a server like those of the same at the load that it carries; all its workloads at the same end of their intervals are its ends.
+
+    Args:
+        carried: of one arm, one a workload.
+        shares: share of the agents by workload; the sum is 1.
+    """
+    n_tasks = min(item.n_tasks for item in carried)
+    if not all(item.loads for item in carried):
+        return Capacity(None, None, None, False, n_tasks, None)
+    taken = np.array([[shares[item.workload] / end for end in _ends(item)] for item in carried])  # [workloads, 3]
+    agents_per_server, low, high = (
+        1 / part if part > 0 else math.inf for part in np.nan_to_num(taken.sum(axis=0), nan=-1.0)
+    )
+    unknown = np.isnan(taken.sum(axis=0))
+    most = carried[int(np.argmax(taken[:, ESTIMATE]))]
+    first = most.objectives[int(np.argmin(most.reached[:, ESTIMATE]))].name
+    named = first if len(carried) == 1 else f"{most.workload}: {first}"
+    kept = most.reached[:, ESTIMATE].min() == np.inf
+    return Capacity(
+        agents=agents_per_server,
+        low=None if unknown[LOW] else low,
+        high=None if unknown[HIGH] else high,
+        open_ended=any(item.reached[:, ESTIMATE].min() == np.inf for item in carried),
+        n_tasks=n_tasks,
+        limited_by=None if kept else named,
+    )
+
+
+def _ends(item: Carrying) -> Three:
+    """Return what one workload carries, and its ends; a tiny number stands for none, so that it takes up a whole server."""
+    estimate, low = item.reached[:, :HIGH].min(axis=0)
+    # the objective whose bound is known bounds the whole from above; from below all of them must be known
+    upper = math.nan if np.isnan(item.reached[:, HIGH]).all() else float(np.nanmin(item.reached[:, HIGH]))
+    return _positive(min(estimate, item.loads[-1])), _positive(min(low, item.loads[-1])), _positive(upper)
+
+
+def _positive(load: float) -> float:
+    return NONE if load == -np.inf else load
+
+
+def agents(carried: Sequence[Carrying]) -> pl.DataFrame:
+    """Return ``frames.AGENTS``: one row a workload and arm, and one for arms with several workloads in equal shares of agents."""
+    rows = [_row(item.workload, [item], capacity([item], {item.workload: 1.0})) for item in carried]
+    for arm in dict.fromkeys(item.arm for item in carried):
+        own = [item for item in carried if item.arm == arm]
+        if len(own) > 1:
+            rows.append(_row(None, own, capacity(own, {item.workload: 1 / len(own) for item in own})))
+    return pl.DataFrame(rows, schema=AGENTS_SCHEMA, orient="row").select(AGENTS)
+
+
+def _row(workload: str | None, own: Sequence[Carrying], found: Capacity) -> tuple[str | int | None, ...]:
+    levels = list(dict.fromkeys(item.slo for item in own))
+    slo = "; ".join(levels) if len(levels) == 1 else "; ".join(f"{item.workload}: {item.slo}" for item in own)
+    loads = (own[0].loads[0], own[0].loads[-1]) if len(own) == 1 and own[0].loads else (None, None)
+    if found.agents is None:
+        return (workload, own[0].arm, slo, None, None, None, "none", "unknown", None, *loads, found.n_tasks)
+    lowest = max(item.loads[0] for item in own)
+    low, high = (None if end is None else whole(end, lowest) for end in (found.low, found.high))
+    known = {(True, True): "both", (False, True): "open_low", (True, False): "open_high"}
+    nothing = "none" if found.low is None and found.high is None else "open_both"
+    ends = known.get((low is not None, high is not None), nothing)
+    row = (whole(found.agents, lowest), low, high, ends, state(found), found.limited_by)
+    return (workload, own[0].arm, slo, *row, *loads, found.n_tasks)
+
+
+def state(found: Capacity) -> str:
+    """Return the word of ``frames.AGENTS`` for what was found."""
+    if found.agents is None:
+        return "unknown"
+    return "none" if found.agents < 1 - WHOLE else "at_least" if found.open_ended else "found"
+
+
+def whole(agents_per_server: float, lowest: int) -> int | None:
+    """Return a capacity as whole agents; ``None`` beyond the measured range: infinite, or none where 1 at a time was not tried."""
+    if math.isinf(agents_per_server) or (agents_per_server < 1 - WHOLE and lowest > 1):
+        return None
+    return int(agents_per_server + WHOLE)

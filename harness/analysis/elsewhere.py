@@ -1,0 +1,40 @@
+"""A run carried over to hardware that is not at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from harness.analysis.frames import HARDWARE_SCHEMA, PREDICTED_SCHEMA
+from harness.analysis.predicted import Predictions, frame_of
+from harness.analysis.prediction import MODELLED, batch_sizes, limits, points
+from harness.analysis.roofline import Roofline, Target, saturation_tokens, single_tokens_per_s
+from harness.hardware import Hardware
+
+
+def rooflines(
+    rows: Sequence[Hardware], target: Target, found: Predictions, methods: Mapping[str, str]
+) -> list[Roofline]:
+    """Return the costs of a target on some hardware, for the drafters of a run; none where the run gave no cost model."""
+    return [] if found.model is None else [Roofline(row, target, found.model, methods) for row in rows]
+
+
+def predicted_elsewhere(lines: Sequence[Roofline], found: Predictions) -> pl.DataFrame:
+    """Return ``frames.PREDICTED`` of a run's arms on other hardware; what does not fit into its memory is left out."""
+    frames = [pl.DataFrame(schema=PREDICTED_SCHEMA)]
+    for line in lines:
+        known = [item for item in found.subjects if item.arm in line.measured.drafts]
+        made = [(item, list(points(line, item, batch_sizes(line), limits(item.profile)))) for item in known]
+        frames.append(frame_of(made, line.hardware.name))
+    return pl.concat(frames)
+
+
+def limits_of(rows: Sequence[Hardware], target: Target) -> pl.DataFrame:
+    """Return ``frames.HARDWARE``: what follows from the size of a target alone, without any drafter."""
+    found = []
+    for row in rows:
+        speed, saturation = single_tokens_per_s(row, target), saturation_tokens(row, target)
+        figures = (row.bandwidth_gb_s, row.dense_tflops, row.memory_gb, speed, saturation)
+        found.append((row.name, *figures, MODELLED, row.source))
+    return pl.DataFrame(found, schema=HARDWARE_SCHEMA, orient="row")

@@ -1,0 +1,32 @@
+"""Intervals of the figures that a reader looks at first: task time, tasks per hour and unchanged outputs. Tasks are drawn as wholes."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from harness.analysis.intervals import add_ratio
+from harness.analysis.latency import LOAD
+from harness.analysis.steps import counted
+
+
+def headline_limits(tasks: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
+    """Return the interval columns of ``frames.SUMMARY`` per workload, arm and concurrency.
+
+    Tasks per hour are concurrency × 3600 ÷ mean task time, so their limits are those of the task time turned over.
+
+    Args:
+        tasks: task rows with ``steady``.
+        compared: of :func:`harness.analysis.lossless.compare`.
+    """
+    good = counted(tasks).filter(pl.col("steady") & pl.col("ok")).with_columns(n=1)
+    frame = good.select(LOAD).unique(maintain_order=True)
+    frame = add_ratio(frame, good, LOAD, "task_time_mean_s", "task_time_s", "n", plus=0.0)
+    frame = add_ratio(frame, compared.with_columns(n=1), LOAD, "identical_share", "identical", "n", plus=0.0)
+    per_hour = pl.col("concurrency") * 3600
+    ends = [f"{name}_{end}" for name in ("task_time_mean_s", "identical_share") for end in ("low", "high")]
+    return frame.select(
+        *LOAD,
+        *ends,
+        tasks_per_hour_low=per_hour / pl.col("task_time_mean_s_high"),
+        tasks_per_hour_high=per_hour / pl.col("task_time_mean_s_low"),
+    )

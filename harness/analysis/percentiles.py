@@ -1,0 +1,109 @@
+"""Percentiles with the number of tasks behind them, and bounds that hold where there are too few tasks to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from harness.analysis.bootstrap import HIGH, LOW
+from harness.analysis.frames import PERCENTILES, PERCENTILES_SCHEMA, Finding
+from harness.analysis.latency import LOAD, needed
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.slo import STEP_METRICS, TASK_METRICS, parse_percentile
+from harness.analysis.steps import counted
+from harness.analysis.validity import finding
+
+SHOWN = (50, 90, 99)
+RELIED_ON = 0.99  # confidence that a percentile is not only the largest value under another name
+
+
+@cache
+def relied_on_from(percent: int) -> int:
+    """Return from how many distinct tasks on a percentile can be relied on: p50 11, p90 64, p99 662.
+
+    The fewest with which, with 99 % confidence, at least two lie beyond it. MLPerf Inference asks for as many queries before it lets a
+    run stop early.
+    """
+    share, n = percent / 100, 2
+    while share**n + n * (1 - share) * share ** (n - 1) > 1 - RELIED_ON:
+        n += 1
+    return n
+
+
+def order_statistics(n: int, percent: int) -> tuple[int | None, int | None]:
+    """Return which of n sorted independent values (from 1) bound a percentile from below and above, each with 97.5 % confidence.
+
+    ``None`` where no value of so few does: nothing of 72 values bounds p99 from above.
+    """
+    below = np.cumsum(
+        _binomial(n, percent / 100)
+    )  # probability that at most so many values are at or below the percentile
+    low = int(np.searchsorted(below, LOW, side="right"))
+    high = int(np.searchsorted(below, HIGH)) + 1
+    return low or None, high if high <= n else None
+
+
+def _binomial(n: int, share: float) -> NDArray[np.float64]:
+    """Return the probabilities of 0 to n successes. # [n + 1]"""
+    counts = np.arange(n)
+    steps = np.log(n - counts) - np.log(counts + 1) + np.log(share / (1 - share))
+    found: NDArray[np.float64] = np.exp(n * np.log1p(-share) + np.concatenate([[0.0], np.cumsum(steps)]))
+    return found
+
+
+def percentiles(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frames.PERCENTILES`` of counted steps and tasks inside the steady window that succeeded.
+
+    The steps, instances and repeats of a task are not independent looks at the world: the bounds take every task for one value, which
+    is on the safe side (Woodruff's interval with the tasks as the sample).
+    """
+    rows = [
+        row
+        for frame, metrics in ((steps, STEP_METRICS), (tasks, TASK_METRICS))
+        for place, part in counted(frame).filter("steady").group_by(LOAD, maintain_order=True)
+        for metric, column in metrics.items()
+        for row in _of(part.select("task_id", column).drop_nulls(column), (*place, metric))
+    ]
+    return pl.DataFrame(rows, schema=PERCENTILES_SCHEMA, orient="row").sort(PERCENTILES[:5])
+
+
+def _of(values: pl.DataFrame, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    n, n_tasks = values.height, values["task_id"].n_unique()
+    if not n:
+        return
+    ordered = values.to_series(1).sort()
+    for percent in SHOWN:
+        low, high = order_statistics(n_tasks, percent)
+        shown = ordered.quantile(percent / 100, "linear") if n_tasks >= needed(percent) else None
+        # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
+        bounds = (
+            None if low is None else ordered[(low - 1) * n // n_tasks],
+            None if high is None else ordered[-(-high * n // n_tasks) - 1],
+        )
+        yield (*key, percent, n, n_tasks, relied_on_from(percent), shown, *bounds)
+
+
+def unsure(found: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
+    """Yield the objectives whose percentile rests on too few tasks: a warning where it could not be judged for that, else a note.
+
+    Args:
+        found: of :func:`percentiles`.
+        plans: workloads of the run.
+    """
+    for plan in plans:
+        for name in plan.slo:
+            metric, percent = parse_percentile(name)
+            own = found.filter((pl.col("workload") == plan.name) & (pl.col("metric") == metric)).sort(
+                "n_tasks", "concurrency"
+            )
+            if own.is_empty() or own["n_tasks"][0] >= relied_on_from(percent):
+                continue
+            load, n_tasks = own["concurrency"][0], own["n_tasks"][0]
+            values = (name, load, relied_on_from(percent), n_tasks)
+            yield finding(
+                "percentile_unsure", "warning" if n_tasks < needed(percent) else "note", plan.name, None, *values
+            )

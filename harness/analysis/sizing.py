@@ -1,0 +1,159 @@
+"""How many servers a number of agents needs, with and without each drafter, what a finished task costs, and what moves the answer.
+
+Everything rests on agents per server and on task times between measured loads: it is modelled, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from harness.analysis.agents import Carrying, capacity, carrying, state
+from harness.analysis.fleet import ArmLoad, Assumptions
+from harness.analysis.frames import SIZING, TORNADO, Finding, RunAnalysis
+from harness.analysis.plan import WorkloadPlan
+from harness.analysis.tornado import tornado
+from harness.errors import RunFolderError, UsageError
+
+_TEXTS = ("arm", "capacity", "limited_by", "power_source", "assumption", "source")
+_WHOLE = (
+    "agents", "agents_low", "agents_high", "servers", "servers_low", "servers_high", "servers_saved", "servers_at_low", "servers_at_high",
+)  # fmt: skip
+NOT_THE_RUN = ("no_finished_cell", "steps_missing", "steps_doubled")
+"""Findings after which no figure is one of the run: nothing is sized."""
+
+
+def schema(names: Sequence[str]) -> dict[str, type[pl.DataType]]:
+    """Return the types of the columns of ``frames.SIZING`` and ``frames.TORNADO``."""
+    return {name: pl.String if name in _TEXTS else pl.Int64 if name in _WHOLE else pl.Float64 for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """The answer: ``arms`` (``frames.SIZING``, the baseline first), ``tornado`` (``frames.TORNADO``, the widest first).
+
+    ``doubts`` are the invalid findings and warnings of the workloads in the mix; ``percentiles`` those of the run.
+    """
+
+    run: str
+    assumptions: Assumptions
+    slo: str
+    baseline: str | None
+    arms: pl.DataFrame
+    tornado: pl.DataFrame
+    percentiles: pl.DataFrame
+    doubts: tuple[Finding, ...]
+
+
+def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumptions, run: str) -> Sizing:
+    """Size a run for a number of agents.
+
+    Args:
+        analysis: of the run.
+        plans: its workloads, with the objectives that count.
+        given: what was stated; its mix names workloads of the run.
+        run: what to call the run.
+
+    Raises:
+        RunFolderError: if the folder holds no finished cell, or was cut, so that no figure is one of the run.
+        UsageError: if a workload of the mix has no objectives.
+    """
+    _refuse(analysis, run)
+    own = [plan for plan in plans if plan.name in given.mix]
+    without = [plan.name for plan in own if not plan.slo]
+    if without:
+        raise UsageError(
+            f"{', '.join(without)}: no objectives, so nobody can say how many agents a server carries; state them, for example "
+            "--slo task_time_p90=40s, or in the workload file (slo)"
+        )
+    carried = carrying(analysis.steps, analysis.tasks, own)
+    everywhere = [
+        arm for arm in own[0].methods if all(arm in plan.methods and arm not in plan.synthetic for plan in own)
+    ]
+    baseline = own[0].baseline if own[0].baseline in everywhere else None
+    loads = [_load(arm, carried, analysis, given) for arm in sorted(everywhere, key=lambda arm: arm != baseline)]
+    rows = [_row(load, replace(given, power_watts=load.power_watts)) for load in loads]
+    frame = pl.DataFrame(rows, schema=schema(SIZING[:-1]), orient="row")
+    of_baseline = frame.filter(pl.col("arm") == baseline)["servers"].first() if baseline else None
+    saved = pl.when(pl.col("arm") != pl.lit(baseline)).then(pl.lit(of_baseline, pl.Int64) - pl.col("servers"))
+    moved = [row for load in loads for row in tornado(load, replace(given, power_watts=load.power_watts))]
+    levels = dict.fromkeys(item.slo for item in carried)
+    return Sizing(
+        run=run,
+        assumptions=given,
+        slo="; ".join(levels)
+        if len(levels) == 1
+        else "; ".join(dict.fromkeys(f"{item.workload}: {item.slo}" for item in carried)),
+        baseline=baseline,
+        arms=frame.with_columns(servers_saved=saved).select(SIZING),
+        tornado=pl.DataFrame(moved, schema=schema(TORNADO), orient="row"),
+        percentiles=analysis.percentiles.filter(pl.col("workload").is_in([plan.name for plan in own])),
+        doubts=tuple(
+            item
+            for item in analysis.findings
+            if item.severity != "note" and item.workload in (None, *(plan.name for plan in own))
+        ),
+    )
+
+
+def _refuse(analysis: RunAnalysis, run: str) -> None:
+    codes = {item.code for item in analysis.findings if item.severity == "invalid"}
+    if "no_finished_cell" in codes:
+        failed = analysis.cells["n_steps_failed"].sum() if analysis.cells.height else 0
+        why = f"failed steps: {failed}; see {run}/report.html" if failed else "the run was cut short before"
+        raise RunFolderError(f"{run}: no cell was finished, so there is nothing to size ({why}); run again")
+    if codes & set(NOT_THE_RUN):
+        raise RunFolderError(
+            f"{run}: steps of finished cells are missing or doubled, so no figure is one of this run; restore the folder or run again "
+            f"(harness report {run} says which)"
+        )
+
+
+def _load(arm: str, carried: Sequence[Carrying], analysis: RunAnalysis, given: Assumptions) -> ArmLoad:
+    own = tuple(item for item in carried if item.arm == arm)
+    found = capacity(own, given.mix)
+    power, source = given.power_watts, "stated" if given.power_watts is not None else None
+    if power is None and found.agents:
+        power = _measured_watts(analysis.cells, own, given.mix, found.agents * (1 - given.headroom))
+        source = "nvml" if power is not None else None
+    return ArmLoad(arm, own, found, given.mix, power, source)
+
+
+def _measured_watts(
+    cells: pl.DataFrame, own: Sequence[Carrying], mix: Mapping[str, float], on_each: float
+) -> float | None:
+    """Return the mean power of the measured loads closest to ``on_each``, weighted by the mix; ``None`` where one was not measured."""
+    total = 0.0
+    for item in own:
+        done = cells.filter(
+            (pl.col("workload") == item.workload) & (pl.col("arm") == item.arm) & (pl.col("status") == "done")
+        )
+        known = dict(
+            done.drop_nulls("power_watts").group_by("concurrency").agg(pl.col("power_watts").mean()).iter_rows()
+        )
+        if not known:
+            return None
+        total += mix[item.workload] * known[min(known, key=lambda load: abs(math.log(load / max(on_each, 1.0))))]
+    return total
+
+
+def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
+    found, agents = load.found, load.agents
+    fleet = load.fleet(given, agents)
+    low, high = load.agent_ends
+    if fleet is None:
+        return (load.arm, agents, low, high, state(found), found.limited_by, *[None] * 15)
+    # the interval of the servers is that of the agents turned over; a cost is lowest where servers carry most and tasks are fastest
+    time, fast, slow = load.task_time_s(fleet.on_each)
+    fewest = load.fleet(given, high, 1.0 if fast is None else fast / time)
+    most = load.fleet(given, low, 1.0 if slow is None else slow / time)
+    ends = [None if end is None else end.servers for end in (fewest, most)]
+    costs = [None if end is None else end.cost_per_1000 for end in (fewest, most)]
+    return (
+        load.arm, agents, low, high, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
+        fleet.tasks_per_hour, given.power_watts, load.power_source, fleet.kwh_per_1000, fleet.cost_per_1000, *costs,
+        fleet.cost_per_year,
+    )  # fmt: skip

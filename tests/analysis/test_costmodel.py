@@ -1,0 +1,116 @@
+"""The cost model: fitted to a known engine it says what that engine takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from harness.analysis.costfit import Fit, fit_passes, fit_rounds
+from harness.analysis.costmodel import knots_for
+from harness.analysis.passes import PASSES
+from tests.analysis.modelled import BASE, DRAFTER, METHODS, engine_rounds
+
+
+def fitted(rounds: pl.DataFrame | None = None) -> Fit:
+    """Return the fit of rounds of the known engine."""
+    found = fit_rounds(engine_rounds() if rounds is None else rounds, METHODS)
+    assert found is not None
+    return found
+
+
+def test_a_round_of_the_known_engine_costs_what_it_costs() -> None:
+    """12 tokens with 4 × 750 tokens of context: 10 + 4 + 3 = 17 ms, 0.2 ms of the rest; 3 drafted positions: 1.5 ms."""
+    model = fitted().model
+    forward = model.forward.at(4, np.array([4.0, 8.0, 12.0, 16.0]), 3000.0)
+    assert forward == pytest.approx([13, 13, 17, 21], rel=0.02)
+    assert model.drafts[DRAFTER].at(4, 3, 12) == pytest.approx(1.5)
+    assert model.host_ms + 4 * model.host_batch_ms == pytest.approx(0.2)
+    assert model.residual < 0.02
+
+
+def test_flat_costs_stay_flat_and_rising_ones_go_on_beyond_what_was_measured() -> None:
+    """Up to 8 tokens nothing is added; from the largest round (64 tokens) on, each token costs what it did before: 1 ms."""
+    forward = fitted().model.forward
+    at = forward.at(1, np.array([1.0, 8.0, 64.0, 80.0]), 0.0)
+    assert at[1] - at[0] == pytest.approx(0, abs=0.2)
+    assert at[3] - at[2] == pytest.approx(16, rel=0.1)
+    assert fitted().model.most_tokens == 128
+
+
+def test_rounds_with_prompt_tokens_beside_them_say_nothing_of_decoding() -> None:
+    """A round that fed 512 prompt tokens took 100 times as long; the fit does not see it."""
+    slow = engine_rounds(batches=(1,), times=50).with_columns(
+        prefill_tokens=pl.lit(512, pl.Int64), verify_ns=pl.col("verify_ns") * 100
+    )
+    assert fitted(pl.concat([engine_rounds(), slow])).costs.equals(fitted().costs)
+
+
+def test_a_disturbed_round_among_ten_changes_little() -> None:
+    """The median of each kind of round counts."""
+    disturbed = engine_rounds().with_columns(
+        verify_ns=pl.when(pl.col("round_index") % 10 == 0).then(pl.col("verify_ns") * 20).otherwise("verify_ns")
+    )
+    assert fitted(disturbed).costs["modelled_ms"].to_list() == pytest.approx(fitted().costs["modelled_ms"].to_list())
+
+
+def test_residuals_stand_beside_every_part_of_a_round() -> None:
+    """Target, drafter and rest are there; what fits exactly has residuals near 0, and each row says how many rounds it rests on."""
+    costs = fitted().costs
+    assert set(costs["part"]) == {"verify", "draft", "host"}
+    assert costs.filter(pl.col("part") == "verify")["n_rounds"].sum() == 200
+    assert costs["residual_share"].abs().max() == pytest.approx(0, abs=0.05)
+    assert set(costs["cost_source"]) == {"rounds"}
+
+
+def test_a_block_drafter_of_one_length_costs_the_same_at_every_length() -> None:
+    """Where only one length was run, a block in one pass is taken for as dear when less of it is used; a chain is not."""
+    block = fit_rounds(engine_rounds(), METHODS | {DRAFTER: "dflash"})
+    assert block is not None
+    assert [block.model.drafts[DRAFTER].at(1, length, length) for length in (1, 3)] == pytest.approx([1.5, 1.5])
+    assert [fitted().model.drafts[DRAFTER].at(1, length, length) for length in (1, 3)] == pytest.approx([0.5, 1.5])
+
+
+def test_without_rounds_with_times_there_is_no_model() -> None:
+    """Nothing is invented."""
+    assert fit_rounds(engine_rounds().clear(), METHODS) is None
+    assert fit_passes(pl.DataFrame(schema=PASSES), {DRAFTER: "eagle3"}) is None
+
+
+def test_knots_are_powers_of_two_with_something_between_them() -> None:
+    """1, 3 and 40 tokens: 2 parts 1 from 3, 4 parts 3 from 40, and 8, 16 and 32 part nothing."""
+    assert knots_for(np.array([1.0, 3.0, 40.0]), 10) == (1.0, 4.0, 40.0)
+    assert knots_for(np.array([5.0, 5.0]), 10) == (5.0, 6.0)
+
+
+def test_decoding_of_single_requests_gives_the_same_costs() -> None:
+    """The known engine seen through its requests: 8 passes each; in half of them 100 prompt tokens of others cost 5 ms more a pass."""
+    rows = []
+    for arm, drafted in ((BASE, 0.0), (DRAFTER, 3.0)):
+        for batch in (1, 2, 4, 8, 16):
+            for context in (500, 1000):
+                for prefill in (0.0, 100.0):
+                    tokens = batch * (1 + drafted)
+                    ms = 10 + max(0.0, tokens - 8) + batch * context / 1000 + 0.5 * drafted + 0.05 * prefill
+                    place = {"cell": 0, "workload": "office", "arm": arm, "concurrency": batch, "passes": 8}
+                    load = {
+                        "batch": batch,
+                        "tokens": tokens,
+                        "context": batch * context,
+                        "prefill": prefill,
+                        "drafted": drafted,
+                    }
+                    rows.append(place | load | {"decode_ms": 8 * ms})
+    found = fit_passes(pl.DataFrame(rows, schema=PASSES), {DRAFTER: "eagle3"})
+    assert found is not None
+    forward = found.model.forward
+    assert forward.at(4, np.array([4.0, 16.0]), 2000.0) == pytest.approx([12, 20], rel=0.05)
+    assert forward.prefill_ms == pytest.approx(0.05, rel=0.1)
+    assert found.model.drafts[DRAFTER].at(4, 3, 12) == pytest.approx(1.5, abs=0.5)
+    assert set(found.costs["part"]) == {"pass"}
+    assert set(found.costs["cost_source"]) == {"cells"}
+
+
+def test_two_knots_are_never_so_close_that_scatter_makes_a_slope() -> None:
+    """34 is hardly more than 32, and 1.9 hardly less than 2."""
+    assert knots_for(np.array([1.9, 3.0, 7.0, 33.0, 34.0]), 10) == (1.9, 4.0, 8.0, 34.0)

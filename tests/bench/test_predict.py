@@ -1,0 +1,51 @@
+"""Predicted beside measured break-evens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.predict import compare, main, workload
+from tests.analysis.test_predicted import run_of
+
+TOKENS = 181  # 180 tokens are whole rounds at one, two and three drafted tokens: 112.5, 100 and 90 rounds
+
+
+def test_shorter_drafts_are_predicted_from_the_longest_alone(tmp_path: Path) -> None:
+    """The known engine: within a tenth of what was measured, which itself is interpolated between loads of 4 and 8."""
+    one, two, three = compare(run_of(tmp_path / "run", lengths=(1, 2, 3), tokens=TOKENS))
+    assert [item.num_tokens for item in (one, two, three)] == [1, 2, 3]
+    assert [item.used for item in (one, two, three)] == [False, False, True]
+    assert one.predicted == pytest.approx(7.04, rel=0.03)
+    for item in (one, two, three):
+        assert item.error == pytest.approx(0, abs=0.1)
+
+
+def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One row a draft length, with the error."""
+    folder = run_of(tmp_path / "run", lengths=(1, 2, 3), tokens=TOKENS).path
+    assert main([str(folder), "--markdown", str(tmp_path / "table.md")]) == 0
+    out = capsys.readouterr().out
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == out
+    assert len(out.splitlines()) == 5
+    assert "%" in out.splitlines()[2]
+
+
+def test_a_run_of_one_draft_length_is_refused(tmp_path: Path) -> None:
+    """At least three are compared."""
+    with pytest.raises(SystemExit, match="3 draft lengths"):
+        list(compare(run_of(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("engine", ["builtin", "llamacpp"])
+def test_the_workload_that_is_measured_has_three_fixed_lengths_and_finds_its_tasks(tmp_path: Path, engine: str) -> None:
+    """Its tasks are named from anywhere."""
+    source = tmp_path / "w.yaml"
+    source.write_text(yaml.safe_dump({"name": "w", "tasks": "data/w.jsonl", "arms": [], "concurrency": [1]}))
+    content = workload(engine, source)
+    assert content["arms"][0]["name"] == "baseline"
+    assert [next(iter(arm["options"].values())) for arm in content["arms"][1:]] == [2, 4, 8]
+    assert Path(content["tasks"]).is_absolute()
+    assert content["engine"]["kind"] == engine

@@ -1,0 +1,130 @@
+"""Predictions and the language loss in words and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from harness.analysis.frames import LANGUAGE_LOSS, LANGUAGE_LOSS_SCHEMA
+from harness.analysis.run import analyse
+from harness.cli import run
+from reports import languages, predictions
+from reports.wording import LANGUAGES, wording
+from tests.analysis.test_predicted import run_of
+from tests.builders import cell_key, run_folder, step
+
+
+def loss_row(load: int | None = None, **values: object) -> dict[str, object]:
+    """Return a row of the language loss: Korean 1.5, English 2.0, 0.4 to 0.6 lost."""
+    plain = {
+        "workload": None, "arm": "eagle", "language_group": "ko", "reference_group": "en", "concurrency": load, "n_tasks": 12,
+        "n_tasks_reference": 16, "n_steps": 40, "n_kinds": 3, "acceptance_length": 1.5, "acceptance_length_reference": 2.0,
+        "acceptance_length_loss": 0.5, "acceptance_length_loss_low": 0.4, "acceptance_length_loss_high": 0.6, "time_loss_share": 0.25,
+        "time_loss_share_low": 0.2, "time_loss_share_high": 0.3,
+    }  # fmt: skip
+    timed = {} if load is None else {"decode_s": 8.0, "time_loss_s": 2.0, "win_back": 7.0}
+    return dict.fromkeys(LANGUAGE_LOSS) | plain | timed | values
+
+
+def said(*rows: dict[str, object], lang: str = "en") -> list[str]:
+    """Return the sentences on some rows."""
+    return list(languages.sentences(pl.DataFrame(list(rows), schema=dict(LANGUAGE_LOSS_SCHEMA)), wording(lang)))
+
+
+def test_a_shown_loss_is_told_in_tokens_in_time_and_in_hours() -> None:
+    """Of the loads the highest is told."""
+    (sentence,) = said(loss_row(), loss_row(1), loss_row(8))
+    assert (
+        "accepts 0.50 tokens a round fewer on Korean than on English (1.50 against 2.00, 95 % interval 0.40 to 0.60, 12 and 16 tasks)"
+        in sentence
+    )
+    assert (
+        "At concurrency 8 that costs 2.00 s of decoding a task, 25.0 % of it (modelled; 95 % interval 20.0–30.0 %)"
+        in sentence
+    )
+    assert "win back each hour of training on this server in 7 h" in sentence
+
+
+def test_a_loss_that_is_not_shown_promises_nothing() -> None:
+    """An interval around 0, too few tasks, a gain."""
+    unshown: dict[str, Any] = {"acceptance_length_loss_low": -0.1}
+    assert "no difference shown" in said(loss_row(**unshown), loss_row(8, win_back=None, **unshown))[0]
+    assert "is not shown to win time back" in said(loss_row(**unshown), loss_row(8, win_back=None, **unshown))[0]
+    few: dict[str, Any] = {"acceptance_length_loss_low": None, "acceptance_length_loss_high": None}
+    assert "too few tasks for an interval (12 and 16)" in said(loss_row(**few))[0]
+    gain: dict[str, Any] = {
+        "acceptance_length_loss": -0.5,
+        "acceptance_length_loss_low": -0.6,
+        "acceptance_length_loss_high": -0.4,
+    }
+    assert "loses nothing on Korean" in said(loss_row(**gain))[0]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_without_two_languages_it_is_said_that_nothing_can_be_said(lang: str) -> None:
+    """No row, one sentence."""
+    assert len(said(lang=lang)) == 1
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_predictions_say_that_they_are_modelled_and_what_was_measured(tmp_path: Path, lang: str) -> None:
+    """The known engine: three drafts stop paying at 4.3 requests; tables, sentences and what vLLM takes are there in both languages."""
+    words = wording(lang)
+    section = predictions.section(analyse(run_of(tmp_path / "run")), words)
+    assert {"en": "modelled", "ko": "모형"}[lang] in section.notes[0]
+    assert "4.3" in section.notes[0]
+    assert len(section.tables) == 3
+    table = json.loads(section.code[0][1])
+    assert table["num_speculative_tokens"] == 3
+    assert table["num_speculative_tokens_per_batch_size"][0] == [1, 2, 3]
+    assert section.code[1][1] == "--nextn 3 --nextn-accepted 1.0"
+
+
+def test_a_run_of_which_nothing_can_be_predicted_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One call of an engine that tells no rounds."""
+    folder = run_folder(tmp_path / "run", [step(cell_key())]).path
+    assert run(["predict", str(folder)]) == 2
+    assert "nothing can be predicted" in capsys.readouterr().err
+
+
+def test_the_command_writes_page_and_files_and_carries_the_run_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """273 GB/s and 16 GB of weights: at most 17.1 tokens a second; files have rows of both machines."""
+    folder = run_of(tmp_path / "run").path
+    options = ["--hardware", "dgx-spark,h100", "--weights-gb", "16", "--parameters-b", "8"]
+    assert run(["predict", str(folder), *options]) == 0
+    out = capsys.readouterr().out
+    assert "at most 17.1 tokens/s" in out
+    assert out.rstrip().splitlines()[-1].startswith("Predictions: eagle (modelled)")
+    predicted = pl.read_csv(folder / "predicted.csv")
+    assert set(predicted["hardware"].to_list()) == {None, "dgx-spark", "h100"}
+    assert set(predicted["source"]) == {"modelled"}
+    page = (folder / "predicted.html").read_text(encoding="utf-8")
+    assert "NVIDIA DGX Spark" in page
+    assert pl.read_csv(folder / "hardware.csv").height == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hardware", "h10o"], "did you mean 'h100'"),
+        (["--hardware", "h100"], "--weights-gb is missing"),
+        (["--hardware", "h100", "--weights-gb", "-3"], "not negative"),
+        (["--hardware", "h100", "--weights-gb", "0"], "above 0"),
+        (["--hardware", "h100", "--weights-gb", "16", "--parameters-b", "many"], "'many' is no number"),
+        (["--weights-gb", "16"], "--hardware is missing"),
+    ],
+)
+def test_bad_input_is_refused_in_clear_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    """Exit code 2, nothing is written."""
+    folder = run_folder(tmp_path / "run", [step(cell_key())]).path
+    assert run(["predict", str(folder), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "predicted.html").exists()

@@ -1,0 +1,241 @@
+"""`harness size`: servers for a number of agents, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from harness import cli
+from harness.records import StepRecord
+from tests.analysis.test_agents import at_loads
+from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, workload_entry
+
+LOADS = (1, 2, 4, 8)
+SLO = {"task_time_p50": "2s"}
+PRICES = ("--price", "8000", "--years", "1", "--hours", "8000")  # a server costs 1 an hour
+
+
+def times(workload: str = "office", arms: Mapping[str, float] | None = None) -> list[StepRecord]:
+    """Return tasks of as many seconds as there are in progress in the baseline, of half as many with the drafter."""
+    factors = {BASELINE: 1.0, ARM: 0.5} if arms is None else arms
+    return at_loads(
+        {(arm, load): 1000.0 * load * factor for arm, factor in factors.items() for load in LOADS}, workload=workload
+    )
+
+
+def folder(path: Path, records: Sequence[StepRecord] | None = None, *entries: Mapping[str, Any]) -> Path:
+    """Write a run of the tasks above and return its folder."""
+    given = entries or [workload_entry(concurrency=LOADS, slo=SLO)]
+    return run_folder(path / "run", times() if records is None else records, workloads=given).path
+
+
+def sized(path: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Size the folder and return the rows of sizing.csv by arm."""
+    assert cli.run(["size", str(path), *arguments]) == 0
+    return {row["arm"]: row for row in pl.read_csv(path / "sizing.csv").iter_rows(named=True)}
+
+
+def test_servers_follow_from_the_agents_that_each_carries(tmp_path: Path) -> None:
+    """2 s are kept by 2 agents without and by 4 with the drafter: 16 agents take 8 and 4 servers, 4 are saved."""
+    found = sized(folder(tmp_path), "--agents", "16")
+    figures = (
+        "agents",
+        "servers",
+        "servers_low",
+        "servers_high",
+        "servers_saved",
+        "agents_per_server",
+        "task_time_mean_s",
+    )
+    assert [found[BASELINE][name] for name in figures] == [2, 8, 8, 8, None, 2, pytest.approx(2)]
+    assert [found[ARM][name] for name in figures] == [4, 4, 4, 4, 4, 4, pytest.approx(2)]
+    assert found[ARM]["cost_per_1000_tasks"] is None  # nobody stated a price
+
+
+def test_busy_share_and_headroom_move_the_servers(tmp_path: Path) -> None:
+    """Half of the agents busy take half of the servers, half of each server free takes twice as many."""
+    path = folder(tmp_path)
+    assert sized(path, "--agents", "16", "--busy-share", "50%")[ARM]["servers"] == 2
+    assert sized(path, "--agents", "16", "--headroom", "0.5")[ARM]["servers"] == 8
+
+
+def test_costs_are_price_and_energy_of_the_hours_in_use(tmp_path: Path) -> None:
+    """Sixteen agents finish 28,800 tasks an hour; eight servers at 1 an hour are 8/28.8, as much again for 1 kW each at 1 a kWh."""
+    path = folder(tmp_path)
+    plain = sized(path, "--agents", "16", *PRICES)[BASELINE]
+    powered = sized(path, "--agents", "16", *PRICES, "--power-watts", "1000", "--kwh-price", "1")[BASELINE]
+    assert plain["fleet_tasks_per_hour"] == pytest.approx(28_800)
+    assert plain["cost_per_1000_tasks"] == pytest.approx(8 / 28.8)
+    assert plain["cost_per_year"] == pytest.approx(64_000)
+    assert powered["cost_per_1000_tasks"] == pytest.approx(16 / 28.8)
+    assert powered["kwh_per_1000_tasks"] == pytest.approx(8 / 28.8)
+    assert (plain["power_source"], powered["power_source"]) == (None, "stated")
+
+
+def test_power_that_was_measured_is_used_where_none_is_stated(tmp_path: Path) -> None:
+    """The GPUs used 500 J in each cell of one second: half a kilowatt a server, marked as measured."""
+    records = times()
+    keys = dict.fromkeys(record.cell for record in records)
+    run = run_folder(
+        tmp_path / "run",
+        records,
+        [cell(key, order=order, energy_j=500.0) for order, key in enumerate(keys)],
+        [workload_entry(concurrency=LOADS, slo=SLO)],
+    )
+    row = sized(run.path, "--agents", "16")[BASELINE]
+    assert (row["power_watts"], row["power_source"]) == (500, "nvml")
+
+
+def test_the_tornado_puts_what_moves_the_answer_most_first(tmp_path: Path) -> None:
+    """All tasks agree, so nothing measured moves anything; a fifth more or less agents move the servers by two fifths."""
+    path = folder(tmp_path)
+    sized(path, "--agents", "16", "--headroom", "50%", *PRICES)
+    frame = pl.read_csv(path / "tornado.csv").filter(pl.col("arm") == ARM)
+    swings = dict(frame.select("assumption", "swing").iter_rows())
+    assert list(frame["swing"]) == sorted(frame["swing"], reverse=True)
+    assert swings["agents"] == pytest.approx(0.4)
+    assert swings["headroom"] == pytest.approx(0.5 / 0.4 - 0.5 / 0.6)
+    assert swings["agents_per_server"] == swings["task_time"] == 0
+
+
+def test_a_mix_takes_each_workload_by_its_share(tmp_path: Path) -> None:
+    """Mail carries 2 agents a server, code 4 (its tasks take half as long): at half each 2.67, as whole agents 2."""
+    records = [*times("mail"), *times("code", {BASELINE: 0.5, ARM: 0.25})]
+    entries = [workload_entry(name, concurrency=LOADS, slo=SLO) for name in ("mail", "code")]
+    path = folder(tmp_path, records, *entries)
+    assert sized(path, "--agents", "16", "--mix", "mail=50,code=50")[BASELINE]["agents"] == 2
+    assert sized(path, "--agents", "16", "--mix", "code=100")[BASELINE]["agents"] == 4
+
+
+def test_without_a_baseline_nothing_is_said_of_savings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The drafter's servers stand, what it saves cannot be said."""
+    entry = workload_entry(methods={ARM: "ngram-map-k"}, concurrency=LOADS, slo=SLO)
+    path = folder(tmp_path, times(arms={ARM: 0.5}), entry)
+    assert sized(path, "--agents", "16")[ARM]["servers_saved"] is None
+    assert "no baseline, so what the drafter saves cannot be said" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_the_page_stands_alone_and_the_last_line_is_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lang: str
+) -> None:
+    """One HTML file without a script, and a sentence with servers, service level and cost."""
+    path = folder(tmp_path)
+    sized(path, "--agents", "16", *PRICES, "--currency", "EUR", "--lang", lang)
+    page = (path / "sizing.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert ARM in last
+    assert "task_time_p50 ≤ 2s" in last
+    assert "EUR" in last
+
+
+def refused(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> str:
+    """Return what is said where nothing is sized."""
+    assert cli.run(["size", str(path), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert not (path / "sizing.csv").exists()
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--agents", "0"), "--agents is '0'; give a whole number above 0"),
+        (("--agents", "2.5"), "give a whole number"),
+        (("--agents", "9", "--price", "-5", "--years", "3"), "--price is '-5'; give a number above 0"),
+        (("--agents", "9", "--price", "nan", "--years", "3"), "give a number above 0"),
+        (("--agents", "9", "--price", "5"), "--price and --years belong together"),
+        (("--agents", "9", "--busy-share", "140%"), "give a share from 0 to 1"),
+        (("--agents", "9", "--headroom", "1"), "from 0 to below 1"),
+        (("--agents", "9", "--hours", "9000"), "a year has 8766"),
+        (("--agents", "9", "--mix", "office=90"), "the shares sum up to 90; they must sum up to 100"),
+        (("--agents", "9", "--mix", "ofice=100"), "did you mean 'office'? it has office"),
+        (("--agents", "9", "--mix", "office=-100"), "give a share above 0"),
+        (("--agents", "9", "--mix", "office"), "is no workload with its share"),
+        (("--agents", "9", "--slo", "task_time=2s"), "percentile"),
+        (("--agents", "9", "--slo", "task_time_p90"), "such as task_time_p90=40s"),
+    ],
+)
+def test_arguments_that_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    """What was given, what is allowed, and no figure."""
+    assert said in refused(capsys, folder(tmp_path), *arguments)
+
+
+def test_a_run_without_objectives_asks_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Agents per server need a service level; with --slo the same run is sized."""
+    path = folder(tmp_path, None, workload_entry(concurrency=LOADS))
+    assert "--slo task_time_p90=40s" in refused(capsys, path, "--agents", "9")
+    assert sized(path, "--agents", "16", "--slo", "task_time_p50=2s")[ARM]["agents"] == 4
+
+
+def test_one_task_is_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A percentile of one task is no percentile: no arm gets a figure."""
+    records = at_loads({(arm, load): 1000.0 for arm in (BASELINE, ARM) for load in LOADS}, tasks=1)
+    said = refused(capsys, folder(tmp_path, records), "--agents", "9", "--slo", "task_time_p90=2s")
+    assert "too few tasks for the percentiles" in said
+
+
+def test_a_level_that_no_arm_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where not even one agent is served well enough no number of servers helps."""
+    said = refused(capsys, folder(tmp_path), "--agents", "9", "--slo", "task_time_p50=10ms")
+    assert "missed at the lowest measured concurrency" in said
+
+
+def test_all_steps_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run in which nothing succeeded is told as such, with the place to look."""
+    key = cell_key(BASELINE)
+    run = run_folder(tmp_path / "run", [step(key, error_kind="timeout")], [cell(key, "failed")])
+    said = refused(capsys, run.path, "--agents", "9")
+    assert "no cell was finished" in said
+    assert "failed steps: 1" in said
+
+
+def test_a_folder_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps of finished cells are gone: no figure would be one of this run."""
+    path = folder(tmp_path)
+    steps = path / "steps.jsonl"
+    lines = steps.read_bytes().splitlines(keepends=True)
+    steps.write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert "steps of finished cells are missing or doubled" in refused(capsys, path, "--agents", "9")
+
+
+def test_a_run_of_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that another version wrote is refused with both formats."""
+    path = folder(tmp_path)
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}), encoding="utf-8")
+    assert "format 99, this version reads format 1" in refused(capsys, path, "--agents", "9")
+
+
+def test_a_run_continued_with_another_version_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells of two versions of an engine are sized, and the doubt is said with the answer."""
+    path = folder(tmp_path)
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    manifest |= {"versions": {"torch": "2.12"}, "continued": [{"at": "…", "versions": {"torch": "2.13"}}]}
+    (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    sized(path, "--agents", "16")
+    assert "measured with two versions of a package" in capsys.readouterr().out.strip().splitlines()[-1]
+
+
+def test_an_arm_that_fails_half_of_its_tasks_carries_none(tmp_path: Path) -> None:
+    """The drafter's tasks fail at every load: it gets no servers, the baseline does."""
+    records = [
+        replace(record, error_kind="timeout", error_message="x", output_sha256=None)
+        if record.cell.arm == ARM and record.instance % 2
+        else record
+        for record in times()
+    ]
+    found = sized(folder(tmp_path, records), "--agents", "16")
+    assert (found[ARM]["servers"], found[ARM]["capacity"]) == (None, "none")
+    assert found[BASELINE]["servers"] == 8
