@@ -78,7 +78,10 @@ def pareto_charts(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | 
 
     def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
         x = alt.X(
-            "tasks_per_hour_per_agent:Q", title=words.header("tasks_per_hour_per_agent"), scale=alt.Scale(zero=True)
+            "tasks_per_hour_per_agent:Q",
+            title=words.header("tasks_per_hour_per_agent"),
+            scale=alt.Scale(zero=True),
+            axis=alt.Axis(tickCount=6),
         )
         y = alt.Y("tasks_per_hour:Q", title=words.header("tasks_per_hour"), scale=alt.Scale(zero=True))
         line, points = pen.lines(own, x, y)
