@@ -30,7 +30,8 @@ def test_values_and_gradients_are_those_of_torch(batch: int, heads: int, kv_head
     inputs = [torch.randn(shape, generator=generator).bfloat16() for shape in shapes]
     slope = torch.randn(shapes[0], generator=generator).bfloat16()
     exact = [each.float().requires_grad_() for each in inputs]
-    wanted = functional.scaled_dot_product_attention(*exact, is_causal=True, scale=0.2, enable_gqa=True)
+    query, key, value = exact
+    wanted = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=0.2, enable_gqa=True)
     ours = [each.requires_grad_() for each in inputs]
     values, sums = attention.attention(*ours, 0.2)
     # bfloat16 keeps 8 bits: a rounding moves a value by 0.2 % at most, and three of them stand between in and out
