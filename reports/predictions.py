@@ -185,7 +185,8 @@ def hand_overs(analysis: RunAnalysis, words: Wording) -> Iterator[tuple[str, str
     for item in analysis.hand_overs:
         config = vllm(item)
         if config is not None:
-            yield words.text("predicted.vllm", arm=item.arm), json.dumps(config)
+            last = number(config["num_speculative_tokens_per_batch_size"][-1][1])
+            yield words.text("predicted.vllm", arm=item.arm, batch=last), json.dumps(config)
         settings = aiconfigurator(item)
         flags = f"--nextn {settings['nextn']} --nextn-accepted {settings['nextn_accepted']}"
         yield words.text("predicted.aiconfigurator", arm=item.arm), flags

@@ -231,7 +231,8 @@ class Verdict:
 class HandOver:
     """What other tools take from one arm, all workloads of the run taken together.
 
-    ``vllm_table`` has entries (first batch, last batch, drafted tokens), is modelled, and ``None`` without a cost model.
+    ``vllm_table`` has entries (first batch, last batch, drafted tokens), is modelled, ends where draft lengths can no longer be compared,
+    and is ``None`` without a cost model or where they never can.
     ``accepted_tokens`` are accepted drafted tokens a pass under each limit from 1 on, the bonus token left out; ``nextn`` is the limit
     that is handed to aiconfigurator.
     """

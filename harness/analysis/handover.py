@@ -1,13 +1,14 @@
 """What other tools take from a run, in their own forms: vLLM's table of draft lengths, aiconfigurator's accepted tokens.
 
 vLLM (``num_speculative_tokens_per_batch_size`` of ``--speculative-config``): entries ``[first batch, last batch, K]``, the first from 1,
-without overlap; K 0 drafts nothing; beyond the last entry its K holds. aiconfigurator counts accepted drafted tokens a step, bonus token
-left out: acceptance length − 1.
+without overlap; K 0 drafts nothing; beyond the last entry its K holds. The table ends with the last batch size up to which the fastest
+length is known. aiconfigurator counts accepted drafted tokens a step, bonus token left out: acceptance length − 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from harness.analysis.costmodel import RoundCosts
@@ -40,8 +41,9 @@ def hand_over(arm: str, profile: DraftProfile, model: RoundCosts | None, context
     if model is not None:
         subject = Subject(None, arm, profile, context)
         sizes = fine_batch_sizes(model)
-        chosen = best(list(points(model, subject, sizes, limits(profile))))
-        table = ranges([(size, chosen[size].num_tokens) for size in sizes if size in chosen])
+        chosen = best(list(points(model, subject, sizes, limits(profile))), profile)
+        compared = takewhile(chosen.__contains__, sizes)  # a gap would be filled with what holds below it
+        table = ranges([(size, chosen[size].num_tokens) for size in compared]) or None
     accepted = tuple(profile.at(limit)[1] - 1.0 for limit in range(1, profile.longest + 1))
     return HandOver(arm, table, accepted, min(MOST_NEXTN, profile.longest))
 

@@ -106,10 +106,10 @@ def frame_of(found: Sequence[tuple[Subject, Sequence[Point]]], hardware: str | N
     """Return ``frames.PREDICTED`` of some predictions; ``hardware`` names the machine, ``None`` for the one that was measured."""
     rows: list[tuple[Any, ...]] = []
     for subject, own in found:
-        fastest = best(own)
+        fastest = best(own, subject.profile)
         for item in own:
             times = (item.plain_ms, item.draft_ms, item.verify_ms, item.host_ms)
-            chosen = fastest[item.batch] is item
+            chosen = fastest.get(item.batch) is item
             place = (subject.workload, subject.arm, hardware, item.batch, item.num_tokens)
             rows.append((*place, item.tokens_per_pass, *times, item.speed_up, chosen, MODELLED))
     return pl.DataFrame(rows, schema=PREDICTED_SCHEMA, orient="row")

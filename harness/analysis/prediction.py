@@ -85,13 +85,27 @@ def points(model: RoundCosts, subject: Subject, batches: Sequence[int], limits: 
                 yield found
 
 
-def best(found: Sequence[Point]) -> dict[int, Point]:
-    """Return the fastest draft length of each batch size; of equals the shortest."""
+def best(found: Sequence[Point], profile: DraftProfile) -> dict[int, Point]:
+    """Return the fastest draft length of each batch size, of equals the shortest; no batch size where that cannot be told.
+
+    The model says nothing of the longest drafts of large batches. What such a draft yields is known, and its round takes no less time
+    than that of the longest draft that is modelled, since costs never fall with tokens: so its speed-up has an upper limit. Where that
+    limit lies above the fastest of the modelled lengths, nobody knows which one is the fastest.
+    """
+    longest = limits(profile)[-1]
+    most_tokens = profile.at(longest)[1]
     chosen: dict[int, Point] = {}
+    last: dict[int, Point] = {}
     for item in sorted(found, key=lambda each: (each.batch, each.num_tokens)):
+        last[item.batch] = item
         if item.batch not in chosen or item.speed_up > chosen[item.batch].speed_up + _SAME:
             chosen[item.batch] = item
-    return chosen
+    return {
+        batch: item
+        for batch, item in chosen.items()
+        if last[batch].num_tokens == longest
+        or last[batch].speed_up * most_tokens / last[batch].tokens_per_pass <= item.speed_up + _SAME
+    }
 
 
 def batch_sizes(model: RoundCosts) -> list[int]:

@@ -84,7 +84,7 @@ def test_a_drafter_that_seldom_drafts_pays_for_the_rounds_in_which_it_does() -> 
 
 def test_the_draft_length_that_is_best_falls_with_the_batch() -> None:
     """Alone three pay, at eight requests, where every further token costs, none does."""
-    chosen = best(list(points(MODEL, SUBJECT, [1, 2, 8, 16], limits(ALWAYS))))
+    chosen = best(list(points(MODEL, SUBJECT, [1, 2, 8, 16], limits(ALWAYS))), ALWAYS)
     assert {batch: item.num_tokens for batch, item in chosen.items()} == {1: 3, 2: 3, 8: 0, 16: 0}
 
 
@@ -130,6 +130,23 @@ def test_vllm_gets_a_table_that_it_takes() -> None:
     assert config is not None
     assert config["num_speculative_tokens"] == max(entry[2] for entry in item.vllm_table)
     assert config["num_speculative_tokens_per_batch_size"][0][0] == 1
+
+
+def test_no_length_is_the_fastest_where_a_longer_one_that_could_be_faster_is_unknown() -> None:
+    """A flat forward, 8 tokens at most: three drafts fit up to 2 requests; at 4 only one fits and wins, but three could be faster."""
+    flat = CostModel("rounds", Forward(10, (1, 4), (0,), 0, 0), {DRAFTER: DraftCost(0, 0, 0.5, 0)}, 0, 0, 1, 0)
+    chosen = best(list(points(flat, SUBJECT, [1, 2, 4, 8], limits(ALWAYS))), ALWAYS)
+    assert {batch: item.num_tokens for batch, item in chosen.items()} == {1: 3, 2: 3}
+    assert hand_over(DRAFTER, ALWAYS, flat, 0.0).vllm_table == ((1, 2, 3),)
+
+
+def test_a_longer_length_that_could_not_win_does_not_hide_the_fastest() -> None:
+    """64 requests fit with one draft: 15 tokens against 130.5 ms; three drafts yield 18.75 and take no less, so none at all is best."""
+    found = list(points(MODEL, SUBJECT, [64, 128], limits(ALWAYS)))
+    assert {batch: item.num_tokens for batch, item in best(found, ALWAYS).items()} == {64: 0}
+    table = hand_over(DRAFTER, ALWAYS, MODEL, 0.0).vllm_table
+    assert table is not None
+    assert table[-1][1:] == (64, 0)
 
 
 def test_equal_neighbours_are_one_range() -> None:
