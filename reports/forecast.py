@@ -10,7 +10,7 @@ import polars as pl
 
 from harness.analysis import frames
 from harness.analysis.frames import RunAnalysis
-from harness.analysis.roofline import Target
+from harness.analysis.roofline import Target, needed
 from harness.columns import COLUMNS
 from harness.errors import RunFolderError
 from harness.hardware import Hardware
@@ -115,6 +115,11 @@ def _of_hardware(carried: Carried, words: Wording) -> Iterator[str]:
     if carried.limits is None or carried.target is None:
         return
     for row, known in zip(carried.limits.iter_rows(named=True), carried.rows, strict=True):
+        count = needed(known, carried.target)
+        if count > 1:
+            sizes = {"weights": f"{carried.target.weight_bytes / 1e9:.6g}", "memory": f"{known.memory_gb:.6g}"}
+            yield words.text("predicted.no_room", title=known.title, **sizes, count=count)
+            continue
         yield words.text(
             "predicted.limits",
             title=known.title,

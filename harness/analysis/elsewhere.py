@@ -9,7 +9,7 @@ import polars as pl
 from harness.analysis.frames import HARDWARE_SCHEMA, PREDICTED_SCHEMA
 from harness.analysis.predicted import Predictions, frame_of
 from harness.analysis.prediction import MODELLED, batch_sizes, limits, points
-from harness.analysis.roofline import Roofline, Target, saturation_tokens, single_tokens_per_s
+from harness.analysis.roofline import Roofline, Target, needed, saturation_tokens, single_tokens_per_s
 from harness.hardware import Hardware
 
 
@@ -31,10 +31,14 @@ def predicted_elsewhere(lines: Sequence[Roofline], found: Predictions) -> pl.Dat
 
 
 def limits_of(rows: Sequence[Hardware], target: Target) -> pl.DataFrame:
-    """Return ``frames.HARDWARE``: what follows from the size of a target alone, without any drafter."""
-    found = []
+    """Return ``frames.HARDWARE``: what follows from the size of a target alone, without any drafter.
+
+    Hardware whose memory does not hold the weights has no speed.
+    """
+    found: list[tuple[object, ...]] = []
     for row in rows:
-        speed, saturation = single_tokens_per_s(row, target), saturation_tokens(row, target)
-        figures = (row.bandwidth_gb_s, row.dense_tflops, row.memory_gb, speed, saturation)
+        holds = needed(row, target) == 1
+        speeds = (single_tokens_per_s(row, target), saturation_tokens(row, target)) if holds else (None, None)
+        figures = (row.bandwidth_gb_s, row.dense_tflops, row.memory_gb, *speeds)
         found.append((row.name, *figures, MODELLED, row.source))
     return pl.DataFrame(found, schema=HARDWARE_SCHEMA, orient="row")

@@ -111,7 +111,8 @@ PREDICTED_BREAK_EVEN = (  # the measured one stands beside the draft length with
     "workload", "arm", "num_tokens", "side", "batch_break_even", "break_even_modelled",
     "break_even", "break_even_low", "break_even_high", "highest_batch", "source",
 )  # fmt: skip
-HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here products outlast reading
+HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; saturation_tokens: from here products outlast
+# reading; both null where the memory does not hold the weights
     "hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens", "source", "cited",
 )  # fmt: skip
 # What a group of languages loses against another; workload null: all; concurrency null: all loads, then without seconds. n_kinds: kinds of

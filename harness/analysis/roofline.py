@@ -7,6 +7,7 @@ For a mixture of experts, whose bytes grow with the tokens, it says too much.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -88,6 +89,11 @@ class Roofline:
         """Tell whether weights and the context of ``batch`` requests fit into the memory."""
         needed = self.target.weight_bytes + batch * context * self.target.kv_bytes_per_token
         return needed <= self.hardware.memory_gb * GIGA
+
+
+def needed(hardware: Hardware, target: Target) -> int:
+    """Return how many of these at least hold the weights; above 1, one alone has no speed."""
+    return math.ceil(target.weight_bytes / (hardware.memory_gb * GIGA))
 
 
 def single_tokens_per_s(hardware: Hardware, target: Target) -> float:

@@ -109,6 +109,19 @@ def test_the_command_writes_page_and_files_and_carries_the_run_over(
     assert pl.read_csv(folder / "hardware.csv").height == 2
 
 
+def test_hardware_that_cannot_hold_the_model_gets_no_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """170 GB of weights need three cards of 80 GB; the machine of 128 GB needs two."""
+    folder = run_of(tmp_path / "run").path
+    options = ["--hardware", "dgx-spark,h100", "--weights-gb", "170", "--parameters-b", "85"]
+    assert run(["predict", str(folder), *options, "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert "170 GB of weights do not fit into 80 GB of memory. At least 3 of them are needed" in out
+    assert "170 GB of weights do not fit into 128 GB of memory. At least 2 of them are needed" in out
+    assert "tokens/s; rounds" not in out
+    assert pl.read_csv(folder / "hardware.csv")["single_tokens_per_s"].null_count() == 2
+    assert set(pl.read_csv(folder / "predicted.csv")["hardware"].to_list()) == {None}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
