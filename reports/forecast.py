@@ -45,7 +45,7 @@ def console(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
 def headline(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
     """Return the first sentence."""
     words = wording(lang)
-    return words.text("predicted.headline", sentence=next(_sentences(analysis, carried, words)))
+    return words.text("predicted.headline", sentence=_first(analysis, carried, words))
 
 
 def write_all(analysis: RunAnalysis, carried: Carried, folder: Path, lang: str) -> Path:
@@ -77,6 +77,7 @@ def render(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
     words = wording(lang)
     manifest = analysis.manifest
     said = words.text("predicted.certainty")
+    doubts = predictions.doubts(analysis, words)
     parts = [predictions.section(analysis, words)]
     if carried.limits is not None:
         tables = [_limits(carried, words), predictions.by_length(carried.predicted, words)]
@@ -99,7 +100,7 @@ def render(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
     content = {
         "title": words.text("section.predicted"),
         "subtitle": ", ".join(str(item.get("name")) for item in manifest.get("workloads") or ()),
-        "headlines": [Headline(text, "limited", said) for text in list(_sentences(analysis, carried, words))[:1]],
+        "headlines": [Headline(_first(analysis, carried, words), "limited" if doubts is None else "unsure", said)],
         "nothing": None,
         "sections": parts,
     }
@@ -109,6 +110,12 @@ def render(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
 def _sentences(analysis: RunAnalysis, carried: Carried, words: Wording) -> Iterator[str]:
     yield from predictions.sentences(analysis, words)
     yield from _of_hardware(carried, words)
+
+
+def _first(analysis: RunAnalysis, carried: Carried, words: Wording) -> str:
+    doubts = predictions.doubts(analysis, words)
+    first = next(_sentences(analysis, carried, words))
+    return first if doubts is None else f"{doubts} {first}"
 
 
 def _of_hardware(carried: Carried, words: Wording) -> Iterator[str]:

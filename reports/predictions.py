@@ -10,6 +10,7 @@ import polars as pl
 
 from harness.analysis.frames import RunAnalysis
 from harness.analysis.handover import aiconfigurator, vllm
+from reports import contradictions
 from reports.sections import Section
 from reports.tables import Table, table
 from reports.wording import Wording, crossing, is_unknown, number, percent
@@ -76,10 +77,10 @@ def sentences(analysis: RunAnalysis, words: Wording) -> Iterator[str]:
         reason = "no_drafter" if analysis.costs.height else "no_baseline"
         yield words.text("predicted.none", reason=words.text(f"predicted.{reason}"))
         return
-    whole = widest(analysis.predicted_break_even)
-    for arm in whole["arm"].unique(maintain_order=True):
-        own = whole.filter((pl.col("arm") == arm) & (pl.col("num_tokens") == pl.col("num_tokens").max().over("arm")))
-        yield _of_arm(own.row(0, named=True), words)
+    for longest in _longest(analysis):
+        arm = longest["arm"]
+        against = contradictions.of_arm(analysis, longest, words)
+        yield " ".join((_of_arm(longest, words), *against))
         alone = widest(analysis.predicted).filter((pl.col("arm") == arm) & (pl.col("batch_size") == 1) & pl.col("best"))
         for row in alone.iter_rows(named=True):
             if row["num_tokens"] == 0:
@@ -87,7 +88,39 @@ def sentences(analysis: RunAnalysis, words: Wording) -> Iterator[str]:
             else:
                 speed_up = number(row["decode_speed_up"], "x")
                 yield words.text("predicted.alone", num_tokens=row["num_tokens"], speed_up=speed_up)
+        single = contradictions.measured_speeds(analysis, longest).filter(pl.col("concurrency") == 1)
+        for row in single.iter_rows(named=True):
+            measured = contradictions.speed(row)
+            yield words.text("predicted.alone_measured", measured=measured, num_tokens=longest["num_tokens"])
     yield _error(analysis.costs, words)
+    unusable = contradictions.invalid(analysis, words)
+    if unusable is not None:
+        yield unusable
+
+
+def doubts(analysis: RunAnalysis, words: Wording) -> str | None:
+    """Return in one sentence why the predictions are not to be relied on, ``None`` where the run gives no reason."""
+    if analysis.predicted_break_even.is_empty():
+        return None
+    off = contradictions.residual(analysis.costs)
+    found = (
+        words.text("predicted.doubt_invalid") if contradictions.invalid(analysis, words) else None,
+        words.text("predicted.doubt_residual", residual=percent(off))
+        if off is not None and off > contradictions.FAR_OFF
+        else None,
+        words.text("predicted.doubt_against")
+        if any(True for row in _longest(analysis) for _ in contradictions.of_arm(analysis, row, words))
+        else None,
+    )
+    reasons = [item for item in found if item is not None]
+    return words.text("predicted.doubt", reasons="; ".join(reasons)) if reasons else None
+
+
+def _longest(analysis: RunAnalysis) -> Iterator[Row]:
+    """Yield the modelled break-even of each arm at its longest draft, over all its workloads."""
+    whole = widest(analysis.predicted_break_even)
+    longest = pl.col("num_tokens") == pl.col("num_tokens").max().over("arm")
+    yield from whole.filter(longest).unique("arm", keep="first", maintain_order=True).iter_rows(named=True)
 
 
 def _of_arm(row: Row, words: Wording) -> str:
@@ -111,15 +144,15 @@ def _of_arm(row: Row, words: Wording) -> str:
 
 def _error(frame: pl.DataFrame, words: Wording) -> str:
     """Say how far the model is off the forward of the target, which decides."""
-    own = frame.filter(pl.col("part").is_in(["verify", "pass"])).sort(pl.col("residual_share").abs())
-    half = own["n_rounds"].cum_sum() >= own["n_rounds"].sum() / 2
-    median = own.filter(half)["residual_share"].abs().to_list()
-    return words.text(
+    own = frame.filter(pl.col("part").is_in(["verify", "pass"]))
+    off = contradictions.residual(frame)
+    said = words.text(
         "predicted.error",
-        residual=percent(median[0]) if median else None,
+        residual=None if off is None else percent(off),
         n=int(own["n_rounds"].sum()),
         source=words.text(f"predicted.{own['cost_source'][0]}"),
     )
+    return f"{said} {words.text('predicted.far_off')}" if off is not None and off > contradictions.FAR_OFF else said
 
 
 def widest(frame: pl.DataFrame) -> pl.DataFrame:

@@ -120,9 +120,9 @@ def fine_batch_sizes(model: RoundCosts) -> list[int]:
 
 
 def limits(profile: DraftProfile) -> list[int]:
-    """Return draft lengths to look at: 0, all up to 8, then those half as long again, up to the longest draft that was seen."""
+    """Return draft lengths to look at: 0, all up to 8, then those half as long again, and the longest draft that was seen."""
     longer = [size for power in range(4) for size in (12 * 2**power, 16 * 2**power)]
-    wanted = {*range(9), *longer, *([] if profile.chain else [profile.longest])}
+    wanted = {*range(9), *longer, profile.longest}
     return [size for size in profile.limits if size in wanted]
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from harness.analysis.frames import LANGUAGE_LOSS, LANGUAGE_LOSS_SCHEMA
+from harness.analysis.frames import LANGUAGE_LOSS, LANGUAGE_LOSS_SCHEMA, Finding, RunAnalysis
 from harness.analysis.run import analyse
 from harness.cli import run
-from reports import languages, predictions
+from reports import forecast, languages, predictions
 from reports.wording import LANGUAGES, wording
 from tests.analysis.test_predicted import run_of
 from tests.builders import cell_key, run_folder, step
@@ -107,6 +108,73 @@ def test_the_command_writes_page_and_files_and_carries_the_run_over(
     page = (folder / "predicted.html").read_text(encoding="utf-8")
     assert "NVIDIA DGX Spark" in page
     assert pl.read_csv(folder / "hardware.csv").height == 2
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> RunAnalysis:
+    """The known engine: three drafts stop paying at 4.3 requests; measured at 1, 2, 4 and 8."""
+    return analyse(run_of(tmp_path / "run"))
+
+
+def against(analysis: RunAnalysis) -> list[str]:
+    """Return the sentences that speak of a contradiction."""
+    return [item for item in predictions.sentences(analysis, wording("en")) if "contradicts" in item]
+
+
+def test_a_run_that_bears_out_its_model_raises_no_doubt(known: RunAnalysis) -> None:
+    """Costs, break-even and speeds come from the same engine."""
+    assert against(known) == []
+    assert predictions.doubts(known, wording("en")) is None
+
+
+def test_a_measured_break_even_elsewhere_contradicts_the_model(known: RunAnalysis) -> None:
+    """Measured at 2 where 4.3 is modelled, or slower at one task already."""
+    lower = known.break_even.with_columns(
+        break_even=pl.lit(2.0), break_even_low=pl.lit(1.5), break_even_high=pl.lit(3.0), interval=pl.lit("both")
+    )
+    (said,) = against(replace(known, break_even=lower))
+    assert "The measurement contradicts this: its break-even lies at 2 [1.5–3] tasks in progress." in said
+    below = lower.with_columns(
+        pl.lit(None, pl.Float64).alias(name) for name in ("break_even", "break_even_low", "break_even_high")
+    )
+    below = below.with_columns(side=pl.lit("below"), interval=pl.lit("open_both"))
+    (said,) = against(replace(known, break_even=below))
+    assert "slower with drafting already at the lowest load, 1 tasks in progress" in said
+
+
+def test_a_measured_interval_that_holds_the_modelled_break_even_contradicts_nothing(known: RunAnalysis) -> None:
+    """Measured at 2, but anything from 1.5 to 6: 4.3 is as good."""
+    wide = known.break_even.with_columns(
+        break_even=pl.lit(2.0), break_even_low=pl.lit(1.5), break_even_high=pl.lit(6.0), interval=pl.lit("both")
+    )
+    assert against(replace(known, break_even=wide)) == []
+
+
+def test_a_slower_measured_task_contradicts_a_modelled_gain(known: RunAnalysis) -> None:
+    """0.5 measured at 1 and 2 tasks, where at 1 and 2 requests decoding is modelled faster."""
+    slower = known.drafters.with_columns(
+        pl.when(pl.col("concurrency") <= 2).then(0.5).otherwise("speed_up").alias("speed_up"),
+        speed_up_low=pl.lit(None, pl.Float64), speed_up_high=pl.lit(None, pl.Float64),
+    )  # fmt: skip
+    (said,) = against(replace(known, drafters=slower))
+    assert "at concurrency 1 the speed-up of tasks was 0.50, where" in said
+    assert "at concurrency 2 the speed-up of tasks was 0.50, where" in said
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_invalid_findings_and_a_poor_fit_are_said_with_the_predictions(known: RunAnalysis, lang: str) -> None:
+    """The finding in full, the residual of a half as too far off, and both before the first sentence."""
+    words = wording(lang)
+    finding = Finding("baseline_drafted", "invalid", "office", "baseline", {})
+    poor = known.costs.with_columns(residual_share=pl.lit(-0.5))
+    doubtful = replace(known, findings=(*known.findings, finding), costs=poor)
+    said = list(predictions.sentences(doubtful, words))
+    assert words.finding(finding) in said[-1]
+    assert words.text("predicted.far_off") in said[-2]
+    empty = forecast.Carried(known.predicted.clear(), None, (), None)
+    first = forecast.headline(doubtful, empty, lang)
+    assert words.text("predicted.doubt_invalid") in first
+    assert words.text("predicted.doubt_residual", residual="50.0") in first
 
 
 def test_hardware_that_cannot_hold_the_model_gets_no_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
