@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -23,6 +24,7 @@ from reports.wording import Wording, is_unknown, number, text_width
 Row = Mapping[str, Any]
 Draw = Callable[[str, Sequence[Row], "Pen"], list[alt.Chart]]
 LABEL_PX = 6.6  # of a label, for each column of text_width
+STRETCHES = 8  # of a line between two measured loads that is straight only in logarithms
 WIDTH = 400  # plot area in px; with its axis a chart fits a phone at a legible size
 FONTS = "system-ui, 'Malgun Gothic', 'Apple SD Gothic Neo', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 BASELINE_COLOUR = "#808080"
@@ -111,12 +113,15 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
         at_one = inline(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
+        between = interpolated(own)
+        (line, _), (_, measured) = pen.lines(between, x, y), pen.lines(own, x, y)
         return [
             inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
-            inline(own)
+            inline(between)
             .mark_area(opacity=0.16)
             .encode(x=x, y="speed_up_low:Q", y2="speed_up_high:Q", color=pen.colour()),
-            *pen.lines(own, x, y),
+            line,
+            measured,
             inline(spans)
             .mark_rule(strokeWidth=5, opacity=0.45)
             .encode(x="from:Q", x2="to:Q", y="one:Q", color=pen.colour()),
@@ -134,6 +139,31 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         over="concurrency",
         says=lambda own: readings.speed_up(own, found, words),
     )
+
+
+def interpolated(rows: Sequence[Row]) -> list[Row]:
+    """Return rows of ``frames.SPEED_UP`` of one workload with further ones between every two loads of an arm.
+
+    They are linear in log2(concurrency) and log(speed-up), as the break-even is interpolated: so the line crosses 1 where it says.
+    """
+    found: list[Row] = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: int(row["concurrency"]))
+        for left, right in pairwise(own):
+            found.append(left)
+            found += [_between(left, right, step / STRETCHES) for step in range(1, STRETCHES)]
+        found.append(own[-1])
+    return found
+
+
+def _between(left: Row, right: Row, share: float) -> Row:
+    def at(name: str) -> float | None:
+        ends = (left[name], right[name])
+        if any(is_unknown(end) or end <= 0 for end in ends):
+            return None
+        return float(ends[0] * (ends[1] / ends[0]) ** share)
+
+    return {**left, **{name: at(name) for name in ("concurrency", "speed_up", "speed_up_low", "speed_up_high")}}
 
 
 def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:

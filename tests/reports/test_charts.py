@@ -133,6 +133,17 @@ def test_an_arm_without_a_steady_window_does_not_change_the_others() -> None:
     assert main.height == 12
 
 
+def test_the_line_of_speed_ups_crosses_one_at_the_break_even() -> None:
+    """From 4 at one task to a half at eight it halves with each doubling: 1 at four tasks, as the break-even is interpolated."""
+    ends: dict[str, Any] = {"arm": "ngram", "speed_up_low": None, "speed_up_high": 5.0}
+    last, first = {**ends, "concurrency": 8, "speed_up": 0.5}, {**ends, "concurrency": 1, "speed_up": 4.0}
+    drawn = charts.interpolated([last, first])
+    assert (drawn[0], drawn[-1]) == (first, last)
+    assert all(row["concurrency"] * row["speed_up"] == pytest.approx(4) for row in drawn)
+    assert all(row["speed_up_low"] is None and row["speed_up_high"] == pytest.approx(5) for row in drawn)
+    assert len(drawn) > 3
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ends", "bar"),
     [
