@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from harness.analysis.frames import RunAnalysis
+from harness.analysis import cautions
+from harness.analysis.frames import Finding, RunAnalysis
 from harness.analysis.run import analyse
 from tests.builders import BASELINE
 from tests.comparing import THREE, TWO, run
@@ -86,3 +88,29 @@ def test_a_run_that_tells_no_genre_has_none(tmp_path: Path) -> None:
             if name in frame.columns
         ]
         assert not frame.select(keys).is_duplicated().any()
+
+
+def test_a_row_over_all_workloads_carries_no_caution_of_one_that_has_none_of_its_genre() -> None:
+    """Korean mail in one workload, English incidents in the other, whose English is cut: nothing is cut of mail, nor of Korean."""
+    keys = {"arm": "d2", "concurrency": None, "acceptance_length": 2.0}
+    places = [("office", "ko", "mail"), ("coding", "en", "incident")]
+    rows = []
+    for workload, language, genre in places:
+        for where, said, about in product((workload, None), (language, None), (genre, None)):
+            rows.append({**keys, "workload": where, "language": said, "genre": about})
+    schema = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
+    frame = pl.DataFrame(rows, schema_overrides=schema).unique(maintain_order=True)
+    findings = [
+        Finding("cut_by_max_tokens", "note", "coding", "d2", {}),
+        Finding("repetitive_output", "invalid", "office", "d2", {"language": "ko"}),
+    ]
+    marked = cautions.add(frame, findings)
+
+    def told(**wanted: str | None) -> str | None:
+        own = row(marked, workload=None, **wanted)["cautions"]
+        return None if own is None else str(own)
+
+    assert told(genre="mail") == "repetitive_output"
+    assert told(genre="incident") == "cut_by_max_tokens"
+    assert told(language="en") == "cut_by_max_tokens"
+    assert told() == "repetitive_output cut_by_max_tokens"
