@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,9 @@ _SECRET_NAME = re.compile(
     r"|keyfile[_-]password|credentials?)$",
     re.IGNORECASE,
 )
+# as variables of an environment are called that hold one (OPENAI_API_KEY, AWS_ACCESS_KEY_ID); TOKENIZERS_PARALLELISM is none
+_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?![A-Z])", re.IGNORECASE)
+_SHORTEST_VARIABLE = 8  # a value such as "true" or "16384" is no key
 _SECRET_HEADER = re.compile(r"auth|cookie|credential|key|passw|secret|signature|token", re.IGNORECASE)
 
 
@@ -43,6 +47,27 @@ def forms(secret: str) -> tuple[str, ...]:
         base64.b64encode(secret.encode()).decode(),
     }
     return tuple(sorted(written, key=len, reverse=True))
+
+
+def environment_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return all spellings of the values of variables whose name says that they hold a secret; places of files are none.
+
+    A program that is started here inherits them, and may print them.
+    """
+    values = {
+        value.strip()
+        for name, value in environment.items()
+        if len(value.strip()) >= _SHORTEST_VARIABLE and _SECRET_VARIABLE.search(name)
+    }
+    return tuple(sorted({form for value in values if not is_file(value) for form in forms(value)}, key=len, reverse=True))
+
+
+def is_file(value: str) -> bool:
+    """Tell whether a value is the place of a file or folder that is there."""
+    try:
+        return "/" in value and Path(value).exists()
+    except (OSError, ValueError):  # a key that is longer than any name of a file
+        return False
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:

@@ -7,12 +7,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from harness.redaction import holds_secret
+from harness.redaction import holds_secret, is_file
 from harness.yaml_lines import Options
 
 PLACES: tuple[str, ...] = ("port", "model", "speculative_config", "arm")
@@ -117,7 +116,7 @@ class Launch:
         """Return the values of those names that may be keys, and so stand in no message; places of files are none."""
         source = os.environ if environment is None else environment
         values = [value for name in self.variables() if (value := source.get(name))]
-        return [value for value in values if not ("/" in value and Path(value).exists())]
+        return [value for value in values if not is_file(value)]
 
     def filled(self, text: str, *, port: int | None, model: str) -> str:
         """Return a text with every place filled in.

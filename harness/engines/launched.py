@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.engines.flags import ArmFlags, from_command
@@ -15,7 +16,7 @@ from harness.engines.guard import SERVER_ENV
 from harness.engines.process import ChildProcess
 from harness.errors import EngineRefused, EngineStartError
 from harness.models import Progress
-from harness.redaction import MASK, forms, mask
+from harness.redaction import MASK, environment_secrets, forms, mask
 from harness.workload_launch import Launch
 
 GRACE_S = 20.0  # a server that holds a GPU needs some seconds to give it back
@@ -34,7 +35,8 @@ class LaunchedServer:
     """The server of one arm: ``launch`` says how it is started, ``model`` fills ``{model}``.
 
     Its output goes to ``launch.log``, or to ``<arm>.log`` below ``folder``. A command without ``{port}`` starts a server whose address is
-    known: ``base_url``. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log;
+    known: ``base_url``. ``hidden`` are spellings of secrets that it may know besides those of its launch and of the environment that
+    it inherits: none stands in a message, nor in its log once it is stopped. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log;
     ``grace_s`` is how long it may take to end by itself.
     """
 
@@ -46,6 +48,7 @@ class LaunchedServer:
         folder: Path,
         healthy: HealthCheck,
         base_url: str | None = None,
+        hidden: Sequence[str] = (),
         progress: Progress | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -59,12 +62,19 @@ class LaunchedServer:
         self._grace_s = grace_s
         self._process: ChildProcess | None = None
         self._stopped = False
-        self._secrets = tuple(form for value in launch.secrets() for form in forms(value))
+        own = (form for value in launch.secrets() for form in forms(value))
+        known = {*own, *hidden, *environment_secrets(os.environ)}
+        self._secrets = tuple(sorted(known, key=len, reverse=True))  # a key that begins like another is masked whole
 
     @property
     def who(self) -> str:
         """How errors call it."""
         return f"the server of arm {self.launch.arm!r}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All spellings of the secrets that it may know, for whatever else it says."""
+        return self._secrets
 
     @property
     def flags(self) -> ArmFlags:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,10 @@ class RemoteEngine:
                 folder=folder,
                 healthy=healthy,
                 base_url=address or None,
+                hidden=access.hidden,
                 progress=self._progress,
             )
+            calls.access = replace(calls.access, hidden=server.launched.secrets)  # its answers may hold them, too
         return server
 
     async def start(self) -> None:

@@ -48,6 +48,7 @@ def server(
     base_url: str | None = None,
     told: list[tuple[str, float]] | None = None,
     grace_s: float = 5.0,
+    hidden: tuple[str, ...] = (),
     **keys: Any,
 ) -> LaunchedServer:
     """Return a server that is not started yet; ``told`` collects what its progress is told."""
@@ -61,6 +62,7 @@ def server(
         folder=folder,
         healthy=healthy,
         base_url=base_url,
+        hidden=hidden,
         progress=lambda stage, part: kept.append((stage, part)),
         grace_s=grace_s,
     )
@@ -155,6 +157,18 @@ async def test_a_server_that_is_never_ready_is_an_error_with_the_end_of_its_log(
     assert "'{port}' --api-key '${LAUNCH_TEST_KEY}'" in text
     assert re.search(r"loading the weights on port \d+ with \*\*\*", own.log.read_text())
     assert not own.alive()
+
+
+async def test_inherited_keys_are_in_no_message_and_no_kept_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server prints what it inherits: the key of the access and variables that are called like one are masked, others are not."""
+    for name, value in (("GATE_TOKEN", "tk-1234567890"), ("ENGINE", "en-1234567890"), ("TOKENIZERS_PARALLELISM", "parallel")):
+        monkeypatch.setenv(name, value)
+    says = "echo $0 $GATE_TOKEN $ENGINE $TOKENIZERS_PARALLELISM; exit 3"
+    own = server(tmp_path, command=["sh", "-c", says, "{port}"], hidden=("en-1234567890",))
+    with pytest.raises(EngineStartError, match=r"\*\*\* \*\*\* parallel") as caught:
+        await own.start()
+    for text in (str(caught.value), own.log.read_text()):
+        assert "-12345" not in text
 
 
 async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
