@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.addresses import shown_address
 from harness.engines.remote_options import SERVED
 from harness.errors import UsageError
 from harness.models import TARGET, is_drafter
@@ -91,7 +92,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         if value is not None:
             data["engine"][option] = value
     options: dict[tuple[str | int, ...], str] = {
-        ("engine", key): f"--{key.replace('_', '-')} {value}"
+        ("engine", key): f"--{key.replace('_', '-')} {shown_address(value) if key == 'base_url' else value}"
         for key, value in (("model", overrides.model), ("base_url", overrides.base_url))
         if value is not None
     }
@@ -109,7 +110,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     else:
         kept, data["arms"] = servers
         data["engine"]["base_url"] = None
-        options |= {("arms", index, "base_url"): f"--base-url {overrides.base_url}" for index in range(len(kept))}
+        options |= {("arms", index, "base_url"): f"--base-url {shown_address(overrides.base_url)}" for index in range(len(kept))}
     if overrides.base_url is not None:
         data["engine"]["launch"] = None
     try:
@@ -178,7 +179,7 @@ def _servers(loaded: LoadedWorkload, overrides: Overrides, kind: str) -> tuple[l
     elif overrides.arms is not None:
         raise UsageError("--base-url NAME=URL names the arms already; leave --arms out")
     if len({name for name, _, _ in pairs}) < len(pairs):
-        raise UsageError(f"--base-url {overrides.base_url} names an arm twice; each must be different")
+        raise UsageError(f"--base-url {shown_address(overrides.base_url)} names an arm twice; each must be different")
     there = {arm.name: place for place, arm in enumerate(loaded.workload.arms) if arm.engine in (None, kind)}
     kept, arms = [], []
     for name, _, address in pairs:

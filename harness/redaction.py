@@ -59,7 +59,9 @@ def environment_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
         for name, value in environment.items()
         if len(value.strip()) >= _SHORTEST_VARIABLE and _SECRET_VARIABLE.search(name)
     }
-    return tuple(sorted({form for value in values if not is_file(value) for form in forms(value)}, key=len, reverse=True))
+    return tuple(
+        sorted({form for value in values if not is_file(value) for form in forms(value)}, key=len, reverse=True)
+    )
 
 
 def is_file(value: str) -> bool:

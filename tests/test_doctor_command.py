@@ -66,7 +66,7 @@ async def test_extra_fields() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["127.0.0.1:8000"], "give one like http://127.0.0.1:8000"),
+        (["127.0.0.1:8000"], "http:// is missing in front of it: http://127.0.0.1:8000"),
         (["http://user:hunter22@a"], "cannot use the address 'http://***@a'"),
         (["http://a", "--engine", "vlm"], "'vlm' is no kind of server; known: llamacpp, builtin, vllm"),
         (["http://a", "--api-key-env", "sk-hunter22-key"], "--api-key-env: give the name of an environment variable"),

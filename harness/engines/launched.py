@@ -36,8 +36,8 @@ class LaunchedServer:
 
     Its output goes to ``launch.log``, or to ``<arm>.log`` below ``folder``. A command without ``{port}`` starts a server whose address is
     known: ``base_url``. ``hidden`` are spellings of secrets that it may know besides those of its launch and of the environment that
-    it inherits: none stands in a message, nor in its log once it is stopped. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log;
-    ``grace_s`` is how long it may take to end by itself.
+    it inherits: none stands in a message, nor in its log once it is stopped. ``healthy`` asks it; ``progress`` is told how long it has
+    been waited for and the last line of its log; ``grace_s`` is how long it may take to end by itself.
     """
 
     def __init__(

@@ -255,7 +255,7 @@ async def test_nothing_there() -> None:
     """A port where nothing listens is unfit; an address that is none is the user's mistake."""
     diagnosis = await examine(Patient("http://127.0.0.1:9"))
     assert (codes(diagnosis), diagnosis.fit) == ({"reach": "failed"}, False)
-    with pytest.raises(UsageError, match="give one like"):
+    with pytest.raises(UsageError, match="cannot use the address"):
         await examine(Patient("127.0.0.1:8000"))
 
 

@@ -159,9 +159,15 @@ async def test_a_server_that_is_never_ready_is_an_error_with_the_end_of_its_log(
     assert not own.alive()
 
 
-async def test_inherited_keys_are_in_no_message_and_no_kept_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inherited_keys_are_in_no_message_and_no_kept_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server prints what it inherits: the key of the access and variables that are called like one are masked, others are not."""
-    for name, value in (("GATE_TOKEN", "tk-1234567890"), ("ENGINE", "en-1234567890"), ("TOKENIZERS_PARALLELISM", "parallel")):
+    for name, value in (
+        ("GATE_TOKEN", "tk-1234567890"),
+        ("ENGINE", "en-1234567890"),
+        ("TOKENIZERS_PARALLELISM", "parallel"),
+    ):
         monkeypatch.setenv(name, value)
     says = "echo $0 $GATE_TOKEN $ENGINE $TOKENIZERS_PARALLELISM; exit 3"
     own = server(tmp_path, command=["sh", "-c", says, "{port}"], hidden=("en-1234567890",))
