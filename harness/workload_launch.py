@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -21,6 +22,12 @@ _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} and {} are texts of their own
 _EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
 CONFIG = "{speculative_config}"
+MODEL = "{model}"
+# what may be meant as a place: {Port}, { port }, {max-model-len}; and one that is not closed
+_MEANT = re.compile(r"(?<![{$])\{(\s*[A-Za-z_][A-Za-z0-9_ -]*?\s*)\}(?!\})")
+_OPEN = re.compile(
+    r"(?<![{$])\{\s*(port|model|arm|speculative[_-]config)(?=$|[\s/\"'&:,])(?!\s*\}|\s*:\s)", re.IGNORECASE
+)
 
 
 def _as_text(value: Any) -> Any:
@@ -28,10 +35,16 @@ def _as_text(value: Any) -> Any:
 
 
 def _places_known(text: str) -> str:
-    for name in _PLACE.findall(text):
+    known = ", ".join(f"{{{place}}}" for place in PLACES)
+    for name in _MEANT.findall(text):
         if name not in PLACES:
-            known = ", ".join(f"{{{place}}}" for place in PLACES)
-            raise ValueError(f"unknown place {{{name}}}; known: {known}, and ${{NAME}} of the environment")
+            plain = re.sub(r"[ -]+", "_", name.strip().lower())
+            close = difflib.get_close_matches(plain, PLACES, n=1)
+            hint = f"did you mean {{{close[0]}}}? " if close else ""
+            raise ValueError(f"unknown place {{{name}}}; {hint}known: {known}, and ${{NAME}} of the environment")
+    if (found := _OPEN.search(text)) is not None:
+        place = found[1].lower().replace("-", "_")
+        raise ValueError(f"the place {found[0]!r} is not closed; write {{{place}}}; known: {known}")
     return text
 
 
@@ -101,6 +114,12 @@ class Launch:
     def takes_port(self) -> bool:
         """Tell whether the server listens where it is told to; another one listens at the arm's ``base_url``."""
         return any("{port}" in text for text in (*self.command, *self.env.values()))
+
+    def place_of(self, text: str) -> tuple[str, ...] | None:
+        """Return the key whose texts hold a place to fill in, ``None`` if none does."""
+        if any(text in argument for argument in self._with_config()):
+            return ("command",)
+        return next((("env", name) for name, value in self.env.items() if text in value), None)
 
     @property
     def template(self) -> tuple[str, ...]:

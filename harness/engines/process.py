@@ -56,12 +56,18 @@ class ChildProcess:
         """Start the program; its standard output and error are appended to the log, its standard input is a pipe held open here.
 
         Raises:
-            EngineStartError: if the program cannot be executed.
+            EngineStartError: if the program cannot be executed, or its log not be written.
         """
         if self.alive():
             raise EngineStartError(f"{self.name} already runs as process {self.pid}; stop it first")
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            opened = self.log.open("ab")
+        except OSError as error:
+            raise EngineStartError(
+                f"{self.name}: cannot write its log {self.log}: {error.strerror}; give another file"
+            ) from error
+        with opened as log:
             self._log_start = log.tell()
             try:
                 self._process = subprocess.Popen(
