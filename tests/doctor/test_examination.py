@@ -122,6 +122,17 @@ async def test_builtin_server_without_a_drafter_named() -> None:
     diagnosis = await examined(FakeBuiltin(specs={"copy": {}, "mtp": {}}), extra_body={"drafter": None})
     assert seen(diagnosis, "speculation").values == {"names": ["copy", "mtp"]}
     assert codes(diagnosis)["speculation"] == "by_request"
+    assert codes(diagnosis)["acceptance"] not in ("round", "request")
+    assert diagnosis.grade != "acceptance"
+
+
+async def test_counts_that_are_all_zero_show_no_acceptance() -> None:
+    """vLLM that says it drafts, and whose answers count nothing drafted, was not seen to tell acceptance."""
+    config = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
+    script = FakeVllm(draft=(0, 0), per_request="detailed", config=config)
+    diagnosis = await examined(script, kind="vllm")
+    found = codes(diagnosis)
+    assert (found["speculation"], found["acceptance"], diagnosis.grade) == ("said", "unseen", "unseen")
 
 
 async def test_plain_server() -> None:
