@@ -106,13 +106,15 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was found out. ``kind`` and ``model`` are how a workload file would name the server, where they are known."""
+    """Everything that was found out. ``kind`` and ``model`` are how a workload file would name the server, where they are known;
+    ``further`` are the other keys of its ``engine`` that a run needs as the examination did: ``access`` and ``options``."""
 
     base_url: str
     observations: tuple[Observation, ...]
     unknown: tuple[Unknown, ...] = ()
     kind: str | None = None
     model: str | None = None
+    further: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fit(self) -> bool:
