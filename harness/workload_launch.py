@@ -23,6 +23,7 @@ _PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} an
 _EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
 CONFIG = "{speculative_config}"
 MODEL = "{model}"
+_LONGEST = 300  # of one argument in a message; a configuration in JSON fits
 # what may be meant as a place: {Port}, { port }, {max-model-len}; and one that is not closed
 _MEANT = re.compile(r"(?<![{$])\{(\s*[A-Za-z_][A-Za-z0-9_ -]*?\s*)\}(?!\})")
 _OPEN = re.compile(
@@ -143,13 +144,7 @@ class Launch:
         Raises:
             KeyError: with the name of the environment's variable that is not set.
         """
-        config = "" if self.speculative_config is None else json.dumps(self.speculative_config, ensure_ascii=False)
-        values = {
-            "port": "" if port is None else str(port),
-            "model": model,
-            "arm": self.arm,
-            "speculative_config": config,
-        }
+        values = self._values(port, model)
         return _EITHER.sub(lambda found: os.environ[found[1]] if found[1] else values[found[2]], text)
 
     def arguments(self, *, port: int | None, model: str) -> list[str]:
@@ -160,6 +155,20 @@ class Launch:
         """
         return [self.filled(argument, port=port, model=model) for argument in self._with_config()]
 
+    def shown(self, *, port: int | None, model: str) -> list[str]:
+        """Return the argument list for a message: places filled in but those of the environment, long arguments cut."""
+        values = self._values(port, model)
+        return [_cut(_PLACE.sub(lambda found: values[found[1]], argument)) for argument in self._with_config()]
+
+    def _values(self, port: int | None, model: str) -> dict[str, str]:
+        config = "" if self.speculative_config is None else json.dumps(self.speculative_config, ensure_ascii=False)
+        return {
+            "port": "" if port is None else str(port),
+            "model": model,
+            "arm": self.arm,
+            "speculative_config": config,
+        }
+
     def _with_config(self) -> Iterator[str]:
         if self.speculative_config is not None:
             yield from self.command
@@ -169,6 +178,11 @@ class Launch:
             if CONFIG in argument or (following == CONFIG and argument.startswith("-") and "=" not in argument):
                 continue
             yield argument
+
+
+def _cut(argument: str) -> str:
+    first, more, _ = argument.strip("\n").partition("\n")
+    return f"{first[:_LONGEST]} …" if more or len(first) > _LONGEST else argument
 
 
 def launch_of(arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, drafts: bool) -> Launch | None:

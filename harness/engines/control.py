@@ -31,12 +31,16 @@ class ControlCalls:
 
     async def healthy(self, path: str = "/health") -> bool:
         """Tell whether ``path`` says that the server is up and its model loaded; never raises for a server that does not."""
+        return await self.status(path) == httpx.codes.OK
+
+    async def status(self, path: str) -> int | None:
+        """Return the status that ``path`` answers, ``None`` if nothing does; never raises for a server that does not."""
         try:
             async with self._client(_HEALTH_TIMEOUT_S) as client:
                 response = await client.get(f"{self.base_url}{path}")
         except (httpx.TransportError, httpx.InvalidURL):
-            return False
-        return response.status_code == httpx.codes.OK
+            return None
+        return response.status_code
 
     async def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = _TIMEOUT_S

@@ -71,14 +71,14 @@ class RemoteEngine:
         server = RemoteServer(arm, calls, ExclusiveWindow(page, self._dialect))
         if launch is not None:
 
-            async def healthy(base_url: str, path: str) -> bool:
-                return await ControlCalls(calls.who, base_url, calls.access).healthy(path)
+            async def status(base_url: str, path: str) -> int | None:
+                return await ControlCalls(calls.who, base_url, calls.access).status(path)
 
             server.launched = LaunchedServer(
                 launch,
                 model=self._spec.model,
                 folder=folder,
-                healthy=healthy,
+                status=status,
                 base_url=address or None,
                 hidden=access.hidden,
                 progress=self._progress,
