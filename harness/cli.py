@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RUNS = Path("reports/runs")
 WIDTH = 120
 INTERRUPTED = 130
-EPILOG = "exit codes: 0 done, 2 bad input (nothing was measured), 3 threshold missed, 4 engine failed, 1 defect of this program, 130 interrupted"
+EPILOG = "exit codes: 0 done, 2 bad input (nothing measured), 3 threshold missed, 4 engine failed, 1 internal defect, 130 interrupted"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
