@@ -1,6 +1,6 @@
 """The command line: the only place that prints and sets exit codes.
 
-Exit codes: 0 done · 2 bad input, nothing was sent · 3 a threshold was missed · 4 the engine failed, what was measured is reported ·
+Exit codes: 0 done · 2 bad input, nothing was measured · 3 a threshold was missed · 4 the engine failed, what was measured is reported ·
 1 a defect of this program · 130 interrupted, the run can be continued with ``--resume``.
 """
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from harness.commands import compare, doctor, predict, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.overrides import Overrides
+from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 RUNS = Path("reports/runs")
 WIDTH = 120
 INTERRUPTED = 130
-EPILOG = (
-    "exit codes: 0 done, 2 bad input, 3 threshold missed, 4 engine failed, 1 defect of this program, 130 interrupted"
-)
+EPILOG = "exit codes: 0 done, 2 bad input (nothing measured), 3 threshold missed, 4 engine failed, 1 internal defect, 130 interrupted"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
         code: int = args.call(args, list(argv), console)
         sys.stdout.flush()
     except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -214,14 +213,16 @@ def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
         raise
     if stopped is not None and not folder.begun():
         left = "nothing was measured" if args.resume is not None else _taken_back(folder)
-        print(f"error: {stopped}\n{left}", file=sys.stderr)
+        print(f"error: {printable(str(stopped))}\n{left}", file=sys.stderr)
         return stopped.exit_code
     measured = bool(folder.done_cells())
     code = _write_reports(folder, lang, console) if measured or stopped is None else 0
     if stopped is None:
         return code
     kept = "the report holds what was measured" if measured else "nothing was measured"
-    print(f"error: {stopped}\n{kept}; continue with: harness run --resume {folder.path}", file=sys.stderr)
+    print(
+        f"error: {printable(str(stopped))}\n{kept}; continue with: harness run --resume {folder.path}", file=sys.stderr
+    )
     return EngineError.exit_code  # also where it refuses to start again: the input was good enough to begin
 
 

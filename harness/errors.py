@@ -9,7 +9,7 @@
       ThresholdMissed                 3  a threshold of the workload was not reached
       EngineError                     4  the engine failed
         EngineStartError              4  it did not come up
-          EngineRefused               2  it refuses the set-up that the input asks for; nothing was sent
+          EngineRefused               2  it refuses the set-up that the input asks for; nothing was measured
         EngineUnreachable             4  it was up and no longer answers
         EngineProtocolError           4  it answers, but not in a form this adapter knows
 
@@ -41,7 +41,7 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """Something the user gave is wrong; nothing was sent to any engine."""
+    """Something the user gave is wrong; nothing was measured."""
 
     exit_code = 2
 

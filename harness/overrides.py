@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.addresses import shown_address
 from harness.engines.remote_options import SERVED
 from harness.errors import UsageError
 from harness.models import TARGET, is_drafter
@@ -91,7 +92,7 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         if value is not None:
             data["engine"][option] = value
     options: dict[tuple[str | int, ...], str] = {
-        ("engine", key): f"--{key.replace('_', '-')} {value}"
+        ("engine", key): f"--{key.replace('_', '-')} {shown_address(value) if key == 'base_url' else value}"
         for key, value in (("model", overrides.model), ("base_url", overrides.base_url))
         if value is not None
     }
@@ -109,7 +110,9 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     else:
         kept, data["arms"] = servers
         data["engine"]["base_url"] = None
-        options |= {("arms", index, "base_url"): f"--base-url {overrides.base_url}" for index in range(len(kept))}
+        options |= {
+            ("arms", index, "base_url"): f"--base-url {shown_address(overrides.base_url)}" for index in range(len(kept))
+        }
     if overrides.base_url is not None:
         data["engine"]["launch"] = None
     try:
@@ -178,8 +181,10 @@ def _servers(loaded: LoadedWorkload, overrides: Overrides, kind: str) -> tuple[l
     elif overrides.arms is not None:
         raise UsageError("--base-url NAME=URL names the arms already; leave --arms out")
     if len({name for name, _, _ in pairs}) < len(pairs):
-        raise UsageError(f"--base-url {overrides.base_url} names an arm twice; each must be different")
+        raise UsageError(f"--base-url {shown_address(overrides.base_url)} names an arm twice; each must be different")
     there = {arm.name: place for place, arm in enumerate(loaded.workload.arms) if arm.engine in (None, kind)}
+    if named:
+        _refuse_misspelt(overrides, loaded, kind, there, [name for name, _, _ in pairs])
     kept, arms = [], []
     for name, _, address in pairs:
         place = there.get(name) if named else None
@@ -188,6 +193,23 @@ def _servers(loaded: LoadedWorkload, overrides: Overrides, kind: str) -> tuple[l
         kept.append(-1 if place is None else place)
         arms.append({**arm.model_dump(), "base_url": address, "launch": None})
     return kept, arms
+
+
+def _refuse_misspelt(
+    overrides: Overrides, loaded: LoadedWorkload, kind: str, there: Mapping[str, int], given: Sequence[str]
+) -> None:
+    """Refuse a name that is nearly that of an arm of the file which got no server: it would silently be an arm of its own."""
+    arms = loaded.workload.arms
+    if loaded.workload.engine.kind != kind and not any(arm.engine == kind for arm in arms):
+        return  # the file knows no arms for these servers, so the names are the user's own
+    left = [name for name in there if name not in given]
+    for name in given:
+        close = difflib.get_close_matches(name, left, n=1, cutoff=0.75) if name not in there else []
+        if close:
+            raise UsageError(
+                f"--base-url {shown_address(overrides.base_url or '')}: {loaded.where('arms')} has no arm {name!r}; did you mean "
+                f"{close[0]}? Its arms: {', '.join(there)}; a further server needs a name that is less like one of them"
+            )
 
 
 def _kept(loaded: LoadedWorkload, engine: EngineChoice, wanted: Sequence[str] | None) -> list[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,15 @@ _SECRET_NAME = re.compile(
     r"|keyfile[_-]password|credentials?)$",
     re.IGNORECASE,
 )
+# as variables of an environment are called that hold one (OPENAI_API_KEY, AWS_ACCESS_KEY_ID); TOKENIZERS_PARALLELISM is none
+_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?![A-Z])", re.IGNORECASE)
+_SHORTEST_VARIABLE = 8  # a value such as "true" or "16384" is no key
+# as makers of models, hubs and clouds begin their keys
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:sk-|pk-|hf_|nvapi-|gsk_|xai-|gh[opsu]_|github_pat_|glpat-|xox[abp]-|AKIA|AIza)[A-Za-z0-9_-]{16,}"
+)
+# in the text of a shell: VLLM_API_KEY=… and --api-key …
+_ASSIGNED = re.compile(r"(?:^|(?<=[\s;&|'\"(]))-{0,2}([A-Za-z][\w-]*)=(\S+)|--([A-Za-z][\w-]*)\s+([^\s-]\S*)")
 _SECRET_HEADER = re.compile(r"auth|cookie|credential|key|passw|secret|signature|token", re.IGNORECASE)
 
 
@@ -43,6 +53,61 @@ def forms(secret: str) -> tuple[str, ...]:
         base64.b64encode(secret.encode()).decode(),
     }
     return tuple(sorted(written, key=len, reverse=True))
+
+
+def plain_secrets(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the places in a file's value where a key itself seems to stand, by its form or by the name before it.
+
+    A text that takes something from the environment (``$NAME``, ``${NAME}``) is none, nor are settings that name a variable.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(key, str) and holds_secret(key) and _is_plain(item):
+                yield (*place, key)
+            else:
+                yield from plain_secrets(item, (*place, key))
+    elif isinstance(value, str):
+        if _KEY.search(value) or any(_is_assigned(*found) for found in _ASSIGNED.findall(value)):
+            yield place
+    elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        for index, item in enumerate(value):
+            yield from plain_secrets(item, (*place, index))
+
+
+def _is_plain(item: Any) -> bool:
+    if isinstance(item, str):
+        return bool(item) and "$" not in item
+    return isinstance(item, int | float) and not isinstance(item, bool)
+
+
+def _is_assigned(variable: str, value: str, option: str, after: str) -> bool:
+    return any(
+        name and holds_secret(name) and _is_plain(text.strip("'\""))
+        for name, text in ((variable, value), (option, after))
+    )
+
+
+def environment_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return all spellings of the values of variables whose name says that they hold a secret; places of files are none.
+
+    A program that is started here inherits them, and may print them.
+    """
+    values = {
+        value.strip()
+        for name, value in environment.items()
+        if len(value.strip()) >= _SHORTEST_VARIABLE and _SECRET_VARIABLE.search(name)
+    }
+    return tuple(
+        sorted({form for value in values if not is_file(value) for form in forms(value)}, key=len, reverse=True)
+    )
+
+
+def is_file(value: str) -> bool:
+    """Tell whether a value is the place of a file or folder that is there."""
+    try:
+        return "/" in value and Path(value).exists()
+    except (OSError, ValueError):  # a key that is longer than any name of a file
+        return False
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.access import AccessSpec
 from harness.errors import WorkloadError
-from harness.redaction import holds_secret, redacted
+from harness.redaction import holds_secret, plain_secrets, redacted
 from harness.tasks import Task, read_tasks
 from harness.workload_launch import Launch, LaunchSpec, launch_of
 from harness.yaml_lines import Lines, Options, nearest_line, parse
@@ -197,6 +197,7 @@ def load(path: Path) -> LoadedWorkload:
         workload = Workload.model_validate(data)
     except ValidationError as error:
         raise WorkloadError("\n".join(_explain(path, lines, item) for item in error.errors())) from error
+    _check_secrets(path, lines, data)
     _check_unique(path, lines, "concurrency", list(workload.concurrency))
     for kind in KINDS:
         _check_arms(path, lines, workload, kind)
@@ -232,6 +233,20 @@ def spread(tasks: Sequence[Task], count: int) -> tuple[Task, ...]:
     """Return ``count`` tasks spread evenly over the sequence, the first always among them."""
     count = min(count, len(tasks))
     return tuple(tasks[index * len(tasks) // count] for index in range(count))
+
+
+def _check_secrets(path: Path, lines: Lines, data: Mapping[str, Any]) -> None:
+    """Check that no key stands in the file: it would be in every record and report of a run."""
+    places = [place for key in ("engine", "arms") for place in plain_secrets(data.get(key), (key,))]
+    if places:
+        raise WorkloadError(
+            "\n".join(
+                f"{path}:{nearest_line(lines, place)}: {'.'.join(map(str, place))} looks like a key, and a key never stands in a workload "
+                "file; put it into an environment variable: a server started here gets it from there (in launch also as ${NAME}), one "
+                "that runs is told it by engine.access.api_key_env"
+                for place in places
+            )
+        )
 
 
 def _check_unique(path: Path, lines: Lines, key: str, values: Sequence[str | int]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from harness.redaction import holds_secret
+from harness.redaction import holds_secret, is_file
 from harness.yaml_lines import Options
 
 PLACES: tuple[str, ...] = ("port", "model", "speculative_config", "arm")
@@ -22,6 +22,13 @@ _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACE = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")  # JSON such as {"a": 1} and {} are texts of their own
 _EITHER = re.compile(f"{_FROM_ENVIRONMENT.pattern}|{_PLACE.pattern}")
 CONFIG = "{speculative_config}"
+MODEL = "{model}"
+_LONGEST = 300  # of one argument in a message; a configuration in JSON fits
+# what may be meant as a place: {Port}, { port }, {max-model-len}; and one that is not closed
+_MEANT = re.compile(r"(?<![{$])\{(\s*[A-Za-z_][A-Za-z0-9_ -]*?\s*)\}(?!\})")
+_OPEN = re.compile(
+    r"(?<![{$])\{\s*(port|model|arm|speculative[_-]config)(?=$|[\s/\"'&:,])(?!\s*\}|\s*:\s)", re.IGNORECASE
+)
 
 
 def _as_text(value: Any) -> Any:
@@ -29,10 +36,16 @@ def _as_text(value: Any) -> Any:
 
 
 def _places_known(text: str) -> str:
-    for name in _PLACE.findall(text):
+    known = ", ".join(f"{{{place}}}" for place in PLACES)
+    for name in _MEANT.findall(text):
         if name not in PLACES:
-            known = ", ".join(f"{{{place}}}" for place in PLACES)
-            raise ValueError(f"unknown place {{{name}}}; known: {known}, and ${{NAME}} of the environment")
+            plain = re.sub(r"[ -]+", "_", name.strip().lower())
+            close = difflib.get_close_matches(plain, PLACES, n=1)
+            hint = f"did you mean {{{close[0]}}}? " if close else ""
+            raise ValueError(f"unknown place {{{name}}}; {hint}known: {known}, and ${{NAME}} of the environment")
+    if (found := _OPEN.search(text)) is not None:
+        place = found[1].lower().replace("-", "_")
+        raise ValueError(f"the place {found[0]!r} is not closed; write {{{place}}}; known: {known}")
     return text
 
 
@@ -103,6 +116,12 @@ class Launch:
         """Tell whether the server listens where it is told to; another one listens at the arm's ``base_url``."""
         return any("{port}" in text for text in (*self.command, *self.env.values()))
 
+    def place_of(self, text: str) -> tuple[str, ...] | None:
+        """Return the key whose texts hold a place to fill in, ``None`` if none does."""
+        if any(text in argument for argument in self._with_config()):
+            return ("command",)
+        return next((("env", name) for name, value in self.env.items() if text in value), None)
+
     @property
     def template(self) -> tuple[str, ...]:
         """The command line of this arm with the port and the environment's values not filled in, as reports show it."""
@@ -117,7 +136,7 @@ class Launch:
         """Return the values of those names that may be keys, and so stand in no message; places of files are none."""
         source = os.environ if environment is None else environment
         values = [value for name in self.variables() if (value := source.get(name))]
-        return [value for value in values if not ("/" in value and Path(value).exists())]
+        return [value for value in values if not is_file(value)]
 
     def filled(self, text: str, *, port: int | None, model: str) -> str:
         """Return a text with every place filled in.
@@ -125,13 +144,7 @@ class Launch:
         Raises:
             KeyError: with the name of the environment's variable that is not set.
         """
-        config = "" if self.speculative_config is None else json.dumps(self.speculative_config, ensure_ascii=False)
-        values = {
-            "port": "" if port is None else str(port),
-            "model": model,
-            "arm": self.arm,
-            "speculative_config": config,
-        }
+        values = self._values(port, model)
         return _EITHER.sub(lambda found: os.environ[found[1]] if found[1] else values[found[2]], text)
 
     def arguments(self, *, port: int | None, model: str) -> list[str]:
@@ -142,6 +155,20 @@ class Launch:
         """
         return [self.filled(argument, port=port, model=model) for argument in self._with_config()]
 
+    def shown(self, *, port: int | None, model: str) -> list[str]:
+        """Return the argument list for a message: places filled in but those of the environment, long arguments cut."""
+        values = self._values(port, model)
+        return [_cut(_PLACE.sub(lambda found: values[found[1]], argument)) for argument in self._with_config()]
+
+    def _values(self, port: int | None, model: str) -> dict[str, str]:
+        config = "" if self.speculative_config is None else json.dumps(self.speculative_config, ensure_ascii=False)
+        return {
+            "port": "" if port is None else str(port),
+            "model": model,
+            "arm": self.arm,
+            "speculative_config": config,
+        }
+
     def _with_config(self) -> Iterator[str]:
         if self.speculative_config is not None:
             yield from self.command
@@ -151,6 +178,11 @@ class Launch:
             if CONFIG in argument or (following == CONFIG and argument.startswith("-") and "=" not in argument):
                 continue
             yield argument
+
+
+def _cut(argument: str) -> str:
+    first, more, _ = argument.strip("\n").partition("\n")
+    return f"{first[:_LONGEST]} …" if more or len(first) > _LONGEST else argument
 
 
 def launch_of(arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, drafts: bool) -> Launch | None:

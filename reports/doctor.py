@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from reports.wording import UNKNOWN, Wording, text_width, wording
 _MARKS = {"good": "✓", "note": "·", "warning": "!", "bad": "✗"}
 _LONGEST = 300  # of a server's own words in one line
 _NARROWEST = 40
+_NAME = re.compile(r"[a-z_]{3,}")  # YAML would read y, no and on as something else
+_WORDS = frozenset({"null", "true", "false", "yes", "off"})
 
 
 def doctor_screen(diagnosis: Diagnosis, lang: str, width: int) -> str:
@@ -51,7 +54,16 @@ def _engine(diagnosis: Diagnosis) -> str:
     """Return the workload's line for this server; YAML reads JSON's texts."""
     values = {"base_url": diagnosis.base_url, "model": diagnosis.model}
     quoted = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
-    return f"engine: {{{', '.join([f'kind: {diagnosis.kind}', *quoted])}}}"
+    further = [f"{key}: {_flow(value)}" for key, value in diagnosis.further.items() if value]
+    return f"engine: {{{', '.join([f'kind: {diagnosis.kind}', *quoted, *further])}}}"
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML on one line: keys bare where they are names, texts as JSON writes them."""
+    if not isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    keys = [key if _NAME.fullmatch(key) and key not in _WORDS else json.dumps(key, ensure_ascii=False) for key in value]
+    return f"{{{', '.join(f'{key}: {_flow(item)}' for key, item in zip(keys, value.values(), strict=True))}}}"
 
 
 def _brief(value: Any) -> Any:

@@ -51,22 +51,26 @@ async def test_key_of_the_environment(capsys: pytest.CaptureFixture[str], monkey
         assert await command(server.base_url, "--header", "Authorization: Bearer ${ENGINE_KEY}") == 0
     printed = capsys.readouterr()
     assert "from $ENGINE_KEY: accepted" in printed.out
+    joined = " ".join(printed.out.split())
+    assert 'access: {api_key_env: "ENGINE_KEY"}}' in joined
+    assert 'access: {headers: {"Authorization": "Bearer ${ENGINE_KEY}"}}}' in joined
     assert "the key from $OLD_KEY was refused" in printed.out
     assert "sk-" not in printed.out + printed.err
 
 
-async def test_extra_fields() -> None:
-    """Fields for every request are sent with every request."""
+async def test_extra_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fields for every request are sent with every request, and the workload's line has them."""
     script = PlainServer()
     async with FakeServer(script) as server:
         assert await command(server.base_url, "--extra-body", '{"user": "harness"}') == 0
     assert {body.get("user") for body in script.asked} == {"harness"}
+    assert 'options: {extra_body: {user: "harness"}}' in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["127.0.0.1:8000"], "give one like http://127.0.0.1:8000"),
+        (["127.0.0.1:8000"], "http:// is missing in front of it: http://127.0.0.1:8000"),
         (["http://user:hunter22@a"], "cannot use the address 'http://***@a'"),
         (["http://a", "--engine", "vlm"], "'vlm' is no kind of server; known: llamacpp, builtin, vllm"),
         (["http://a", "--api-key-env", "sk-hunter22-key"], "--api-key-env: give the name of an environment variable"),
@@ -78,6 +82,7 @@ async def test_extra_fields() -> None:
         (["http://a", "--extra-body", "drafter"], "--extra-body is no JSON"),
         (["http://a", "--extra-body", "[]"], "--extra-body is a JSON object, not list"),
         (["http://a", "--timeout", "0"], "give seconds above 0"),
+        (["http://a", "--timeout", "nan"], "--timeout is nan; give seconds above 0"),
     ],
 )
 def test_bad_arguments(capsys: pytest.CaptureFixture[str], arguments: list[Any], words: str) -> None:

@@ -23,7 +23,7 @@ tasks: tasks.jsonl
 engine:
   kind: vllm
   launch:
-    command: [PYTHON, --port, "{port}", --model, "{model}", --max-num-seqs, 16, --speculative-config, "{speculative_config}"]
+    command: [PYTHON, --port, "{port}", --max-num-seqs, 16, --speculative-config, "{speculative_config}"]
     env: {TUNING: 1}
 arms:
   - {name: baseline, method: none}
@@ -106,11 +106,26 @@ def test_a_workload_of_launched_arms_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; known: {port}, {model}, {speculative_config}, {arm}"),
+        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; did you mean {port}? known: {port}, {model}, {speculative_config}, {arm}"),
+        ('"{port}"', '"{ port }"', 6, "unknown place { port }; did you mean {port}? known"),
+        ('"{port}"', '"{PORT}"', 6, "unknown place {PORT}; did you mean {port}?"),
+        ('"{port}"', '"{port"', 6, "the place '{port' is not closed; write {port}"),
+        ('"{speculative_config}"', '"{speculative-config}"', 6, "did you mean {speculative_config}?"),
+        ("16", '"{max-model-len}"', 6, "unknown place {max-model-len}; known: {port}"),
+        ("16", '"{model}"', 6, "command has {model}; give engine.model or --model"),
+        ("{TUNING: 1}", "{TUNING: '{model}'}", 7, "env has {model}; give engine.model or --model"),
+        ("    env:", "    log: /tmp\n    env:", 7, "log '/tmp' is a folder; give the path of a file"),
+        ("    env:", "    log: /dev/null/x\n    env:", 7, "log '/dev/null/x' is below '/dev/null', which is no folder"),
         ('"{port}"', "8000", 9, "has no {port}"),
         ("--max-num-seqs, 16", "--api-key, sk-123456", 6, "a key never stands in a workload file"),
         ("{TUNING: 1}", "{HF_TOKEN: hf_abcdef}", 7, "a key never stands in a workload file: leave HF_TOKEN out"),
         ("{TUNING: 1}", "{KEY: '${LAUNCH_TEST_UNSET}'}", 5, "the environment has no LAUNCH_TEST_UNSET"),
+        ("{TUNING: 1}", "{TUNING: sk-live-0123456789abcdef}", 7, "engine.launch.env.TUNING looks like a key"),
+        ("--max-num-seqs, 16", "-c, 'VLLM_API_KEY=0123456789 exec s'", 6, "engine.launch.command.4 looks like a key"),
+        ("--max-num-seqs, 16", "-c, 's --api-key 0123456789'", 6, "engine.launch.command.4 looks like a key"),
+        ("method: ngram,", "method: ngram, hf_token: 0123456789,", 13, "speculative_config.hf_token looks like a key"),
+        ("  kind: vllm", "  kind: vllm\n  options: {extra_body: {api_key: '0123456789'}}", 5, "extra_body.api_key looks like a key"),
+        ("  kind: vllm", "  kind: vllm\n  options: {extra_body: {x: [nvapi-0123456789abcdef]}}", 5, "x.0 looks like a key"),
         (sys.executable, "no-such-program", 6, "the program 'no-such-program' is not there"),
         ("    env:", "    cwd: nowhere\n    env:", 7, "cwd 'nowhere' is no folder"),
         ("    env:", "    heath: /up\n    env:", 7, "unknown key 'engine.launch.heath'; did you mean 'health'?"),
@@ -131,6 +146,35 @@ def test_mistakes_are_told_at_their_line(tmp_path: Path, old: str, new: str, lin
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert "sk-123456" not in str(caught.value)
     assert "hf_abcdef" not in str(caught.value)
+
+
+def test_braces_of_other_languages_are_left_alone() -> None:
+    """JSON, a shell's own braces and templates are no places."""
+    for text in (
+        '{"model": "m"}',
+        "{model: m}",
+        "for i in {1..3}; do :; done",
+        "{{ port }}",
+        "${PORT}",
+        "f() { echo a; }",
+        "{}",
+    ):
+        assert LaunchSpec.model_validate({"command": ["sh", "-c", text]}).command[2] == text
+
+
+def test_the_model_of_the_command_line_fills_the_place(tmp_path: Path) -> None:
+    """``--model`` is as good as ``engine.model``."""
+    path = written(tmp_path, HEAD.replace("16", '"{model}"'))
+    assert experiment_of([path], Overrides(model="m")).engine.model == "m"
+
+
+def test_a_misspelt_arm_of_the_command_line_is_refused(tmp_path: Path) -> None:
+    """A name that is nearly one of the file's arms is no arm of its own; a different one is."""
+    path = written(tmp_path, HEAD)
+    with pytest.raises(UsageError, match=r"no arm 'basline'; did you mean baseline\?"):
+        experiment_of([path], Overrides(base_url="basline=http://a:1,drafted=http://b:1"))
+    plan = experiment_of([path], Overrides(base_url="baseline=http://a:1,baseline2=http://b:1"))
+    assert [arm.name for arm in plan.arms] == ["baseline", "baseline2"]
 
 
 def test_the_files_of_a_run_share_one_order(tmp_path: Path) -> None:

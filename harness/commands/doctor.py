@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from harness.errors import EngineError, UsageError
 from harness.progress import LiveBar
+
+if TYPE_CHECKING:
+    from harness.access import AccessSpec
 
 TIMEOUT_S = 120.0
 
@@ -61,16 +66,18 @@ def doctor(args: argparse.Namespace, bar: LiveBar, width: int) -> Screen:
         UsageError: if an argument is wrong; nothing was sent then.
     """
     import reports
+    from harness.access import open_access
     from harness.doctor.examination import Patient, examine
     from harness.workload import KINDS
 
     if args.engine is not None and args.engine not in KINDS:
         raise UsageError(f"--engine {args.engine!r} is no kind of server; known: {', '.join(KINDS)}")
-    if args.timeout <= 0:
+    if not 0 < args.timeout < math.inf:  # NaN is neither
         raise UsageError(f"--timeout is {args.timeout:g}; give seconds above 0")
+    spec = _access(args)
     patient = Patient(
         base_url=args.url.rstrip("/").removesuffix("/v1"),  # as other clients want it
-        access=_access(args),
+        access=open_access(spec, folder=Path()),
         model=args.model,
         kind=args.engine,
         extra_body=_extra_body(args.extra_body),
@@ -78,14 +85,15 @@ def doctor(args: argparse.Namespace, bar: LiveBar, width: int) -> Screen:
     )
     with bar:
         diagnosis = asyncio.run(examine(patient, bar.update))
+    diagnosis = replace(diagnosis, further=_further(spec, patient.extra_body, diagnosis.kind))
     return Screen(reports.doctor_screen(diagnosis, args.lang, width), 0 if diagnosis.fit else EngineError.exit_code)
 
 
-def _access(args: argparse.Namespace) -> Any:
-    from harness.access import AccessSpec, open_access
+def _access(args: argparse.Namespace) -> AccessSpec:
+    from harness.access import AccessSpec
 
     try:
-        spec = AccessSpec(
+        return AccessSpec(
             api_key_env=args.api_key_env,
             headers=dict(_header(text) for text in args.header),
             ca_file=args.ca_file,
@@ -98,7 +106,19 @@ def _access(args: argparse.Namespace) -> Any:
         first = error.errors()[0]
         option = "--" + str(first["loc"][0]).replace("_", "-").removesuffix("s")
         raise UsageError(f"{option}: {first['msg'].removeprefix('Value error, ')}") from None
-    return open_access(spec, folder=Path())
+
+
+def _further(spec: AccessSpec, extra_body: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
+    """Return what a workload needs besides the address: the access, its files by their full paths, and fields for every request."""
+    from harness.redaction import redacted
+    from harness.workload import REMOTE_KINDS
+
+    access = spec.model_dump(exclude_defaults=True)
+    for key in ("ca_file", "client_cert", "client_key"):  # a workload's own are relative to its file
+        if key in access:
+            access[key] = str(Path(access[key]).expanduser().absolute())
+    options = {"extra_body": redacted(extra_body)} if extra_body and kind in REMOTE_KINDS else {}
+    return {"access": access, "options": options}
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -53,6 +53,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "acceptance.request": (),
     "acceptance.window": (),
     "acceptance.no_draft": (),
+    "acceptance.unseen": (),
     "acceptance.nowhere": (),
     "cache.hit": ("cached_tokens", "prompt_tokens"),
     "cache.miss": ("prompt_tokens",),
@@ -80,8 +81,9 @@ FACTS: tuple[str, ...] = (
     "speculative_config",
 )
 """What may stay unknown."""
-GRADES: tuple[str, ...] = ("unfit", "times", "tokens", "undrafted", "totals", "acceptance")
-"""How much can be measured, from nothing to everything; ``undrafted``: everything of a server that drafts nothing."""
+GRADES: tuple[str, ...] = ("unfit", "times", "tokens", "undrafted", "unseen", "totals", "acceptance")
+"""How much can be measured, from nothing to everything; ``undrafted``: everything of a server that drafts nothing,
+``unseen``: of one that was not seen to draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,15 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was found out. ``kind`` and ``model`` are how a workload file would name the server, where they are known."""
+    """Everything that was found out. ``kind`` and ``model`` are how a workload file would name the server, where they are known;
+    ``further`` are the other keys of its ``engine`` that a run needs as the examination did: ``access`` and ``options``."""
 
     base_url: str
     observations: tuple[Observation, ...]
     unknown: tuple[Unknown, ...] = ()
     kind: str | None = None
     model: str | None = None
+    further: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fit(self) -> bool:
@@ -130,5 +134,11 @@ class Diagnosis:
         codes = {item.topic: item.code for item in self.observations}
         if codes.get("usage") != "good":
             return "times"
-        found = {"round": "acceptance", "request": "acceptance", "window": "totals", "no_draft": "undrafted"}
+        found = {
+            "round": "acceptance",
+            "request": "acceptance",
+            "window": "totals",
+            "no_draft": "undrafted",
+            "unseen": "unseen",
+        }
         return found.get(codes.get("acceptance", ""), "tokens")

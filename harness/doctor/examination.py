@@ -17,7 +17,7 @@ from harness.engines.base import Endpoint, ServerState
 from harness.engines.control import ControlCalls
 from harness.engines.dialect import Dialect
 from harness.engines.families import family, recognise
-from harness.engines.probe import Probed, probe
+from harness.engines.probe import ANSWER_TOLD, Probed, probe
 from harness.engines.window import foreign_requests
 from harness.errors import EngineError, EngineProtocolError
 from harness.records import SpecCounters
@@ -29,7 +29,7 @@ _SAID_ELSEWHERE = frozenset(
     {"models", "model", "chat", "streaming", "usage_in_stream", "drafts", "tokenize", "tokens_per_chunk"}
 )
 _OF_DRAFTING = frozenset({"per_request_acceptance", "counters", "per_position", "speculative_config"})
-
+_SHOWN = frozenset({"told", "told_sums", "counted"})  # how speculation is called that was seen; any other is only said
 Progress = Callable[[str, float], None]
 
 
@@ -174,8 +174,11 @@ def _acceptance(probed: Probed, drafting: Observation) -> Observation:
     if drafting.code == "off":
         return Observation("acceptance", "no_draft", "note")
     source = probed.per_request_acceptance.value
-    if source in ("round", "request"):
+    shown = drafting.code in _SHOWN or (probed.drafts.value and probed.drafts.how.startswith(ANSWER_TOLD))
+    if source in ("round", "request") and shown:
         return Observation("acceptance", source, "good")
+    if source is not None:  # an answer had the fields, with nothing in them
+        return Observation("acceptance", "unseen", "note")
     if probed.counters.value:
         return Observation("acceptance", "window", "warning")
     return Observation("acceptance", "nowhere", "warning")

@@ -77,7 +77,7 @@ async def explore(base_url: str, access: Access) -> Way:
     if blocked is not None:
         return Way((*first, blocked))
     names, owners = _models(response)
-    listed = None if names else f"GET {_MODELS} answered {response.status_code}"
+    listed = None if names else access.redact(f"GET {_MODELS} answered {_unlisted(response)}")
     found = (*first, await _key(base_url, access), _clock(response))
     return Way(found, names, owners, listed)
 
@@ -169,6 +169,23 @@ def _models(response: httpx.Response) -> tuple[tuple[str, ...], tuple[str, ...]]
     listed = [item for item in data if isinstance(item, Mapping)] if isinstance(data, list) else []
     names = tuple(item["id"] for item in listed if isinstance(item.get("id"), str))
     return names, tuple(item["owned_by"] for item in listed if isinstance(item.get("owned_by"), str))
+
+
+def _unlisted(response: httpx.Response) -> str:
+    """Say what was wrong with an answer that names no model."""
+    status = response.status_code
+    if status != httpx.codes.OK:
+        return str(status)
+    try:
+        value = response.json()
+    except ValueError:
+        return f"{status}, but no JSON: {response.text[:80]!r}"
+    data = value.get("data") if isinstance(value, Mapping) else None
+    if not isinstance(data, list):
+        return f"{status} with JSON that has no list 'data': {response.text[:80]!r}"
+    if not data:
+        return f"{status} with an empty list of models; has it loaded one?"
+    return f"{status} with models that have no text 'id': {response.text[:80]!r}"
 
 
 def _clock(response: httpx.Response) -> Observation:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from drafters.engine.config import EngineConfig, ServedDrafter
 from drafters.specs import SPECS, SpecError, parse_spec
+from harness.addresses import address_fault
 from harness.errors import ModelError, WorkloadError
 from harness.models import drafter_path, is_drafter, resolve_folder
 from harness.workload import Arm, EngineSpec, LoadedWorkload
@@ -227,9 +228,8 @@ def _option_faults(loaded: LoadedWorkload) -> list[str]:
 def _address_faults(loaded: LoadedWorkload) -> list[str]:
     address = loaded.workload.engine.base_url
     faults = []
-    if address is not None and (not address.startswith(("http://", "https://")) or address.rstrip("/").endswith("/v1")):
-        at = loaded.where("engine", "base_url")
-        faults.append(f"{at}: base_url is {address!r}; give an address like http://127.0.0.1:8000, without /v1")
+    if address is not None and (fault := address_fault(address)) is not None:
+        faults.append(f"{loaded.where('engine', 'base_url')}: base_url is {fault}")
     for index, arm in enumerate(loaded.workload.arms):
         if arm.base_url is not None and arm.base_url != address:
             faults.append(

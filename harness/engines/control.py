@@ -14,6 +14,7 @@ from harness.errors import EngineProtocolError, EngineUnreachable
 
 _TIMEOUT_S = 30.0  # control calls wait for the batch being computed
 _HEALTH_TIMEOUT_S = 5.0
+_LATE = "it hangs, works on something long, or is out of reach; look at its log, and try again when it is idle"
 
 
 class ControlCalls:
@@ -31,12 +32,16 @@ class ControlCalls:
 
     async def healthy(self, path: str = "/health") -> bool:
         """Tell whether ``path`` says that the server is up and its model loaded; never raises for a server that does not."""
+        return await self.status(path) == httpx.codes.OK
+
+    async def status(self, path: str) -> int | None:
+        """Return the status that ``path`` answers, ``None`` if nothing does; never raises for a server that does not."""
         try:
             async with self._client(_HEALTH_TIMEOUT_S) as client:
                 response = await client.get(f"{self.base_url}{path}")
         except (httpx.TransportError, httpx.InvalidURL):
-            return False
-        return response.status_code == httpx.codes.OK
+            return None
+        return response.status_code
 
     async def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = _TIMEOUT_S
@@ -46,7 +51,7 @@ class ControlCalls:
             async with self._client(timeout_s) as client:
                 return await client.request(method, f"{self.base_url}{path}", json=body)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreached(path, error) from error
+            raise self._unreached(path, error, timeout_s) from error
 
     async def round_trips(self, path: str, times: int) -> tuple[list[int], httpx.Response]:
         """Return the nanoseconds that each GET of ``path`` took, over one connection that stood already, and the last answer."""
@@ -59,14 +64,19 @@ class ControlCalls:
                     response = await client.get(f"{self.base_url}{path}")
                     taken.append(time.monotonic_ns() - began)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreached(path, error) from error
+            raise self._unreached(path, error, _TIMEOUT_S) from error
         return taken, response
 
-    def _unreached(self, path: str, error: Exception) -> EngineUnreachable:
+    def _unreached(self, path: str, error: Exception, timeout_s: float) -> EngineUnreachable:
         failed = tls.ssl_error(error)
+        if isinstance(error, httpx.TimeoutException):
+            text = f"{self.who} at {self.base_url} does not answer {path} within {timeout_s:g} s: {type(error).__name__}; {_LATE}"
+            return EngineUnreachable(self.access.redact(text))
         why = f"{type(error).__name__} {error}" if failed is None else tls.explain(failed, self._authority)
         if isinstance(error, httpx.ReadError) and failed is None and self.base_url.startswith("https:"):
             why += f"; {tls.CUT_OFF}"
+        elif isinstance(error, httpx.ReadError | httpx.RemoteProtocolError) and self.base_url.startswith("http:"):
+            why += "; is it https? Then write https:// in its address"
         return EngineUnreachable(self.access.redact(f"{self.who} at {self.base_url} does not answer {path}: {why}"))
 
     @property

@@ -11,7 +11,7 @@ from harness.access import AccessError, open_access
 from harness.engines.remote_options import SERVED
 from harness.errors import WorkloadError
 from harness.workload import REMOTE_KINDS, Arm, LoadedWorkload
-from harness.workload_launch import CONFIG, Launch
+from harness.workload_launch import CONFIG, MODEL, Launch
 
 Fault = tuple[tuple[str | int, ...], str]
 """Place of a key below its arm, and what is wrong with it."""
@@ -35,7 +35,7 @@ def check_launches(loaded: LoadedWorkload) -> None:
         if launch is None:
             continue
         address = (arm.base_url or spec.base_url or "").rstrip("/")
-        for place, text in _faults(arm, launch):
+        for place, text in _faults(arm, launch, spec.model):
             raise WorkloadError(f"{_where(loaded, index, place)}: arm {arm.name!r}: {text}")
         if not launch.takes_port and launch.side_by_side:
             twin = fixed.setdefault(address, arm.name)
@@ -82,8 +82,8 @@ def _check_access(loaded: LoadedWorkload) -> None:
         raise WorkloadError(f"{loaded.where('engine', 'access', error.key)}: {error}") from error
 
 
-def _faults(arm: Arm, launch: Launch) -> Iterator[Fault]:
-    """Yield what is wrong with how the server of one arm is started, apart from where it listens."""
+def _faults(arm: Arm, launch: Launch, model: str) -> Iterator[Fault]:
+    """Yield what is wrong with how the server of one arm is started with this model, apart from where it listens."""
     if not launch.command:
         return
     own = arm.launch is not None and arm.launch.speculative_config is not None
@@ -97,7 +97,10 @@ def _faults(arm: Arm, launch: Launch) -> Iterator[Fault]:
         yield ("method",), f"its command has {CONFIG}, but launch.speculative_config is missing; add it"
     elif launch.speculative_config is not None and not asks:
         yield ("launch", "speculative_config"), f"the command has no {CONFIG}, so it would have no effect; add it there"
+    if not model and (place := launch.place_of(MODEL)) is not None:
+        yield ("launch", *place), f"{place[0]} has {MODEL}; give engine.model or --model"
     yield from _unset(launch)
+    yield from _log_faults(launch, model)
     yield from _missing(launch)
 
 
@@ -105,6 +108,23 @@ def _unset(launch: Launch) -> Iterator[Fault]:
     unset = [name for name in launch.variables() if name not in os.environ]
     if unset:
         yield ("launch",), f"the environment has no {', '.join(unset)}, which launch asks for; set it before the run"
+
+
+def _log_faults(launch: Launch, model: str) -> Iterator[Fault]:
+    if launch.log is None or any(name not in os.environ for name in launch.variables()):
+        return
+    path = Path(launch.filled(launch.log, port=None, model=model)).expanduser()
+    if path.is_dir() or launch.log.endswith("/"):
+        yield ("launch", "log"), f"log {launch.log!r} is a folder; give the path of a file"
+        return
+    there = next(folder for folder in (*path.absolute().parents,) if folder.exists())
+    if not there.is_dir():
+        yield (
+            ("launch", "log"),
+            f"log {launch.log!r} is below {str(there)!r}, which is no folder; give the path of a file",
+        )
+    elif not os.access(path if path.exists() else there, os.W_OK):
+        yield ("launch", "log"), f"log {launch.log!r} cannot be written; give the path of a file that can"
 
 
 def _missing(launch: Launch) -> Iterator[Fault]:

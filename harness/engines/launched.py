@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.engines.flags import ArmFlags, from_command
@@ -15,7 +16,8 @@ from harness.engines.guard import SERVER_ENV
 from harness.engines.process import ChildProcess
 from harness.errors import EngineRefused, EngineStartError
 from harness.models import Progress
-from harness.redaction import MASK, forms, mask
+from harness.printable import printable
+from harness.redaction import MASK, environment_secrets, forms, mask
 from harness.workload_launch import Launch
 
 GRACE_S = 20.0  # a server that holds a GPU needs some seconds to give it back
@@ -26,16 +28,21 @@ _FIRST_PORT = 10_000
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LAST_LINE = 60
 
-HealthCheck = Callable[[str, str], Awaitable[bool]]
-"""Takes base address and path, tells whether 200 is answered there; never raises."""
+StatusCheck = Callable[[str, str], Awaitable[int | None]]
+"""Takes base address and path, returns the status that is answered there, ``None`` where nothing is; never raises."""
+_OK = 200
+_NO_SUCH_PATH = frozenset({401, 403, 404, 405, 410})  # waiting changes none of these; 503 is a model that loads
+_PATIENCE_S = 30.0  # some answer 404 for a moment, before their routes are there
 
 
 class LaunchedServer:
     """The server of one arm: ``launch`` says how it is started, ``model`` fills ``{model}``.
 
     Its output goes to ``launch.log``, or to ``<arm>.log`` below ``folder``. A command without ``{port}`` starts a server whose address is
-    known: ``base_url``. ``healthy`` asks it; ``progress`` is told how long it has been waited for and the last line of its log;
-    ``grace_s`` is how long it may take to end by itself.
+    known: ``base_url``. ``hidden`` are spellings of secrets that it may know besides those of its launch and of the environment that
+    it inherits: none stands in a message, nor in its log once it is stopped. ``status`` asks it; ``progress`` is told how long it has
+    been waited for and the last line of its log; ``grace_s`` is how long it may take to end by itself, ``patience_s`` how long it may
+    say that its health path is none.
     """
 
     def __init__(
@@ -44,27 +51,37 @@ class LaunchedServer:
         *,
         model: str,
         folder: Path,
-        healthy: HealthCheck,
+        status: StatusCheck,
         base_url: str | None = None,
+        hidden: Sequence[str] = (),
         progress: Progress | None = None,
         grace_s: float = GRACE_S,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self.launch = launch
         self.base_url = (base_url or "").rstrip("/")
         self._fixed = self.base_url
         self._model = model
         self._folder = folder
-        self._healthy = healthy
+        self._status = status
         self._progress = progress
         self._grace_s = grace_s
+        self._patience_s = patience_s
         self._process: ChildProcess | None = None
         self._stopped = False
-        self._secrets = tuple(form for value in launch.secrets() for form in forms(value))
+        own = (form for value in launch.secrets() for form in forms(value))
+        known = {*own, *hidden, *environment_secrets(os.environ)}
+        self._secrets = tuple(sorted(known, key=len, reverse=True))  # a key that begins like another is masked whole
 
     @property
     def who(self) -> str:
         """How errors call it."""
         return f"the server of arm {self.launch.arm!r}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All spellings of the secrets that it may know, for whatever else it says."""
+        return self._secrets
 
     @property
     def flags(self) -> ArmFlags:
@@ -103,7 +120,7 @@ class LaunchedServer:
         if self.alive():
             return
         await self.stop()  # what a server that died has left behind
-        if not self.launch.takes_port and await self._healthy(self._fixed, self.launch.health):
+        if not self.launch.takes_port and await self._status(self._fixed, self.launch.health) is not None:
             raise EngineRefused(
                 f"{self.who} is to be started at {self._fixed}, but something already answers there; stop it, or remove launch to "
                 "measure what runs"
@@ -116,10 +133,22 @@ class LaunchedServer:
         began = time.monotonic()
         timeout_s = self.launch.start_timeout_s
 
+        answer: int | None = None
+        refused_since: float | None = None
+
         async def ready() -> bool:
-            if await self._healthy(self.base_url, self.launch.health):
+            nonlocal answer, refused_since
+            answer = await self._status(self.base_url, self.launch.health)
+            if answer == _OK:
                 return True
-            waited = time.monotonic() - began
+            now = time.monotonic()
+            waited = now - began
+            refused_since = (now if refused_since is None else refused_since) if answer in _NO_SUCH_PATH else None
+            if refused_since is not None and now - refused_since > self._patience_s:
+                raise EngineStartError(
+                    f"{self.who} runs, but has not been ready: its health path seems to be another one; give launch.health a path that "
+                    f"answers 200 without a key once the model is loaded\n{process.log_end()}"
+                )
             self._report(f"{self._last_line(process)} · {waited:.0f} of {timeout_s:.0f} s", waited / timeout_s)
             return False
 
@@ -128,8 +157,10 @@ class LaunchedServer:
             await process.wait_until(ready, timeout_s, poll_s=_POLL_S)
         except EngineStartError as error:
             await self.stop()
-            command = shlex.join(self.launch.template)
-            raise EngineStartError(mask(f"{error}\nstarted with: {command}", self._secrets)) from None
+            command = printable(shlex.join(self.launch.shown(port=port, model=self._model)))
+            last = "no answer" if answer is None else f"status {answer}"
+            asked = f"asked: GET {self.base_url}{self.launch.health}, the last time with {last}"
+            raise EngineStartError(mask(f"{error}\n{asked}\nstarted with: {command}", self._secrets)) from None
         except BaseException:
             await self.stop()
             raise
@@ -163,7 +194,7 @@ class LaunchedServer:
 
     def _last_line(self, process: ChildProcess) -> str:
         lines = [line.strip() for line in process.log_since_start(tail_bytes=4096).splitlines() if line.strip()]
-        return mask(lines[-1], self._secrets)[:_LAST_LINE] if lines else "no output yet"
+        return mask(printable(lines[-1]), self._secrets)[:_LAST_LINE] if lines else "no output yet"
 
     def _report(self, stage: str, fraction: float) -> None:
         if self._progress is not None:

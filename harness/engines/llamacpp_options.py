@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from harness.addresses import address_fault
 from harness.engines.llamacpp_drafts import draft_model_faults
 from harness.errors import ModelError, WorkloadError
 from harness.models import resolve
@@ -250,8 +251,9 @@ def _address_faults(loaded: LoadedWorkload) -> list[str]:
         at = loaded.where("arms", index, "base_url")
         if address is None:
             faults.append(f"{at}: arm {arm.name!r} has no base_url while others have one; attach all arms or none")
-        elif not address.startswith(("http://", "https://")) or address.rstrip("/").endswith("/v1"):
-            faults.append(f"{at}: base_url is {address!r}; give an address like http://127.0.0.1:8080, without /v1")
+        elif (fault := address_fault(address)) is not None:
+            at = at if arm.base_url else loaded.where("engine", "base_url")
+            faults.append(f"{at}: base_url is {fault}")
         elif address in addresses[:index]:
             faults.append(
                 f"{at}: arm {arm.name!r} has the address of arm {arms[addresses.index(address)].name!r} ({address}); llama.cpp "

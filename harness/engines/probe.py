@@ -20,7 +20,10 @@ from harness.engines.probe_chat import CHAT, Answer, ask_twice
 from harness.errors import EngineProtocolError
 from harness.records import SpecCounters
 
-__all__ = ["Fact", "Probed", "probe", "token_ids"]
+__all__ = ["ANSWER_TOLD", "Fact", "Probed", "probe", "token_ids"]
+
+ANSWER_TOLD = "an answer told"
+"""How a fact begins that an answer's own counts show."""
 
 
 async def probe(
@@ -110,7 +113,7 @@ class _Seen:
         told = None if self._told is None else self._told.spec
         if told is not None and told.num_draft_tokens:
             counts = f"{told.num_accepted_tokens} of {told.num_draft_tokens} drafted tokens accepted"
-            return Fact(True, f"an answer told {counts}")
+            return Fact(True, f"{ANSWER_TOLD} {counts}")
         if self.before is not None and self.after is not None:
             grown = (self.after - self.before).num_draft_tokens
             if grown > 0:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from harness.engines.tree import descendants, send
 from harness.errors import EngineStartError
+from harness.printable import printable
 
 _POLL_S = 0.05
 _LOG_LINES = 12
@@ -56,12 +57,18 @@ class ChildProcess:
         """Start the program; its standard output and error are appended to the log, its standard input is a pipe held open here.
 
         Raises:
-            EngineStartError: if the program cannot be executed.
+            EngineStartError: if the program cannot be executed, or its log not be written.
         """
         if self.alive():
             raise EngineStartError(f"{self.name} already runs as process {self.pid}; stop it first")
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            opened = self.log.open("ab")
+        except OSError as error:
+            raise EngineStartError(
+                f"{self.name}: cannot write its log {self.log}: {error.strerror}; give another file"
+            ) from error
+        with opened as log:
             self._log_start = log.tell()
             try:
                 self._process = subprocess.Popen(
@@ -97,13 +104,13 @@ class ChildProcess:
         while True:
             if not self.alive():
                 raise EngineStartError(
-                    f"{self.name} ended with exit code {self.exit_code} before it was ready\n{self._log_end()}"
+                    f"{self.name} ended with exit code {self.exit_code} before it was ready\n{self.log_end()}"
                 )
             if await ready():
                 return
             if time.monotonic() > deadline:
                 raise EngineStartError(
-                    f"{self.name} was not ready within {timeout_s:g} s; raise start_timeout_s or read the log\n{self._log_end()}"
+                    f"{self.name} was not ready within {timeout_s:g} s; raise start_timeout_s or read the log\n{self.log_end()}"
                 )
             await asyncio.sleep(poll_s)
 
@@ -139,8 +146,9 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number) if self._process is not None else None
 
-    def _log_end(self) -> str:
-        lines = self.log_since_start().rstrip().splitlines()[-_LOG_LINES:]
+    def log_end(self) -> str:
+        """Return the last lines of what it has written, fit for a terminal, under the path of the log."""
+        lines = [printable(line) for line in self.log_since_start().rstrip().splitlines()[-_LOG_LINES:]]
         return "\n".join([f"last lines of {self.log}:", *(f"  {line[:400]}" for line in lines)])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,19 @@ class RemoteEngine:
         server = RemoteServer(arm, calls, ExclusiveWindow(page, self._dialect))
         if launch is not None:
 
-            async def healthy(base_url: str, path: str) -> bool:
-                return await ControlCalls(calls.who, base_url, calls.access).healthy(path)
+            async def status(base_url: str, path: str) -> int | None:
+                return await ControlCalls(calls.who, base_url, calls.access).status(path)
 
             server.launched = LaunchedServer(
                 launch,
                 model=self._spec.model,
                 folder=folder,
-                healthy=healthy,
+                status=status,
                 base_url=address or None,
+                hidden=access.hidden,
                 progress=self._progress,
             )
+            calls.access = replace(calls.access, hidden=server.launched.secrets)  # its answers may hold them, too
         return server
 
     async def start(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.access import AccessError, open_access
+from harness.addresses import address_fault, shown_address
 from harness.errors import WorkloadError
 from harness.workload import Arm, LoadedWorkload
 from harness.workload_launch import Launch
@@ -110,7 +111,8 @@ def _place_faults(loaded: LoadedWorkload, index: int, arm: Arm, launch: Launch |
             f"command line --base-url {arm.name}=http://HOST:PORT"
         )
     if address is not None:
-        yield from _address_faults(loaded.where("arms", index, "base_url"), address)
+        own = ("arms", index, "base_url") if arm.base_url else ("engine", "base_url")
+        yield from _address_faults(loaded.where(*own), address)
     if launch is None:
         return
     if not launch.command:
@@ -129,8 +131,8 @@ def _place_faults(loaded: LoadedWorkload, index: int, arm: Arm, launch: Launch |
 
 
 def _address_faults(at: str, address: str) -> Iterator[str]:
-    if not address.startswith(("http://", "https://")) or address.rstrip("/").endswith("/v1"):
-        yield f"{at}: base_url is {address!r}; give an address like http://127.0.0.1:8000, without /v1"
+    if (fault := address_fault(address)) is not None:
+        yield f"{at}: base_url is {fault}"
 
 
 def _twins(loaded: LoadedWorkload) -> Iterator[str]:
@@ -144,7 +146,8 @@ def _twins(loaded: LoadedWorkload) -> Iterator[str]:
         twin = seen.setdefault((address.rstrip("/"), apart), arm.name)
         if twin != arm.name:
             yield (
-                f"{loaded.where('arms', index, 'base_url')}: arms {twin!r} and {arm.name!r} are sent to the same server ({address}); "
+                f"{loaded.where('arms', index, 'base_url')}: arms {twin!r} and {arm.name!r} are sent to the same server "
+                f"({shown_address(address)}); "
                 f"give each its own, on the command line --base-url {twin}=URL,{arm.name}=URL, or choose one with --arms"
             )
 

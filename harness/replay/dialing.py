@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from harness.access import Access
+from harness.addresses import address_fault
 from harness.errors import UsageError
 from harness.proxies import Proxy
 
@@ -21,7 +22,6 @@ Carrier = TypeVar("Carrier", bound=asyncio.Protocol)
 """The protocol that carries the exchanges of a connection."""
 
 _MOST_HEAD_BYTES = 64 * 1024
-_EXAMPLE = "give one like http://127.0.0.1:8000"
 
 
 class ProxyRefused(Exception):
@@ -54,28 +54,17 @@ def route_to(base_url: str, access: Access) -> Route:
     Raises:
         UsageError: if it is no address that requests can go to; user and password in it are not repeated.
     """
-    shown = shown_address(base_url)
-    try:
-        parts = urlsplit(base_url)
-        host, port = parts.hostname or "", parts.port
-        host = host if ":" in host else host.encode("idna").decode()
-    except ValueError as error:
-        raise UsageError(f"cannot read the address {shown!r}: {error}; {_EXAMPLE}") from error
+    if (fault := address_fault(base_url)) is not None:
+        raise UsageError(f"cannot use the address {fault}")
+    parts = urlsplit(base_url)
+    host, port = parts.hostname or "", parts.port
+    host = host if ":" in host else host.encode("idna").decode()
     path = parts.path.rstrip("/")
-    plain = parts.username is None and not parts.query and not parts.fragment
-    if parts.scheme not in ("http", "https") or not host or not plain or not path.isascii() or " " in path:
-        raise UsageError(f"cannot use the address {shown!r}; {_EXAMPLE}, without /v1, user or query")
     context = access.context(base_url)
     authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
     proxy = access.proxy_for(base_url)
     proxy_tls = None if proxy is None else access.context(proxy.url)
     return Route(host, port or (443 if context else 80), authority, path, context, proxy, proxy_tls)
-
-
-def shown_address(base_url: str) -> str:
-    """Return an address for a message, without any user and password in it."""
-    before, at, after = base_url.rpartition("@")
-    return f"{before.partition('//')[0]}//***@{after}" if at else base_url
 
 
 def reason(error: OSError) -> str:

@@ -122,6 +122,17 @@ async def test_builtin_server_without_a_drafter_named() -> None:
     diagnosis = await examined(FakeBuiltin(specs={"copy": {}, "mtp": {}}), extra_body={"drafter": None})
     assert seen(diagnosis, "speculation").values == {"names": ["copy", "mtp"]}
     assert codes(diagnosis)["speculation"] == "by_request"
+    assert codes(diagnosis)["acceptance"] not in ("round", "request")
+    assert diagnosis.grade != "acceptance"
+
+
+async def test_counts_that_are_all_zero_show_no_acceptance() -> None:
+    """vLLM that says it drafts, and whose answers count nothing drafted, was not seen to tell acceptance."""
+    config = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
+    script = FakeVllm(draft=(0, 0), per_request="detailed", config=config)
+    diagnosis = await examined(script, kind="vllm")
+    found = codes(diagnosis)
+    assert (found["speculation"], found["acceptance"], diagnosis.grade) == ("said", "unseen", "unseen")
 
 
 async def test_plain_server() -> None:
@@ -234,6 +245,28 @@ async def test_some_other_server(reply: Reply) -> None:
     assert str(reply.status) in seen(diagnosis, "models").values["why"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (json_reply({"models": ["m"]}), "JSON that has no list 'data'"),
+        (json_reply({"data": []}), "an empty list of models"),
+        (json_reply({"data": [{"name": "m"}]}), "models that have no text 'id'"),
+        (Reply([(0, b"hello")], content_type="application/json", framing="length"), "no JSON: 'hello'"),
+    ],
+)
+async def test_answers_that_are_no_list_of_models(reply: Reply, words: str) -> None:
+    """What was wrong with the answer is said, not its status alone."""
+    assert words in seen(await examined(lambda _: reply), "models").values["why"]
+
+
+async def test_plain_http_to_a_port_of_tls(tmp_path: Path) -> None:
+    """Where the port speaks TLS the address with http is asked about."""
+    async with FakeServer(PlainServer(), tls=Authority.create(tmp_path).server()) as server:
+        address = server.base_url.replace("https://", "http://")
+        diagnosis = await examine(Patient(address, watch_s=0.02, timeout_s=5))
+    assert "is it https?" in seen(diagnosis, "reach").values["why"]
+
+
 async def test_still_loading() -> None:
     """503 means that the model is still being loaded."""
     diagnosis = await examined(lambda _: json_reply({"error": {"message": "Loading model", "code": 503}}, 503))
@@ -255,7 +288,7 @@ async def test_nothing_there() -> None:
     """A port where nothing listens is unfit; an address that is none is the user's mistake."""
     diagnosis = await examine(Patient("http://127.0.0.1:9"))
     assert (codes(diagnosis), diagnosis.fit) == ({"reach": "failed"}, False)
-    with pytest.raises(UsageError, match="give one like"):
+    with pytest.raises(UsageError, match="cannot use the address"):
         await examine(Patient("127.0.0.1:8000"))
 
 

@@ -42,12 +42,19 @@ async def healthy(base_url: str, path: str) -> bool:
     return await ControlCalls("the server", base_url).healthy(path)
 
 
+async def status(base_url: str, path: str) -> int | None:
+    """Ask a server for the status of a path."""
+    return await ControlCalls("the server", base_url).status(path)
+
+
 def server(
     folder: Path,
     arm: str = "a",
     base_url: str | None = None,
     told: list[tuple[str, float]] | None = None,
     grace_s: float = 5.0,
+    hidden: tuple[str, ...] = (),
+    patience_s: float = 30.0,
     **keys: Any,
 ) -> LaunchedServer:
     """Return a server that is not started yet; ``told`` collects what its progress is told."""
@@ -59,8 +66,10 @@ def server(
         launch,
         model="m",
         folder=folder,
-        healthy=healthy,
+        status=status,
         base_url=base_url,
+        hidden=hidden,
+        patience_s=patience_s,
         progress=lambda stage, part: kept.append((stage, part)),
         grace_s=grace_s,
     )
@@ -152,9 +161,49 @@ async def test_a_server_that_is_never_ready_is_an_error_with_the_end_of_its_log(
     assert "the server of arm 'a' was not ready within 8 s" in text
     assert re.search(r"loading the weights on port \d+ with \*\*\*", text)
     assert "started with: sh -c" in text
-    assert "'{port}' --api-key '${LAUNCH_TEST_KEY}'" in text
+    assert re.search(r"asked: GET http://127.0.0.1:\d+/health, the last time with no answer", text)
+    assert re.search(r" \d+ --api-key '\$\{LAUNCH_TEST_KEY\}'", text)
     assert re.search(r"loading the weights on port \d+ with \*\*\*", own.log.read_text())
     assert not own.alive()
+
+
+async def test_a_wrong_health_path_is_told_early(tmp_path: Path) -> None:
+    """A server that answers 404 there for a while is stopped long before its timeout; path and answer are named."""
+    own = server(tmp_path, health="/nowhere", patience_s=0.3)
+    with pytest.raises(
+        EngineStartError, match=r"(?s)give launch.health a path.*GET .*/nowhere, the last time with status 404"
+    ):
+        await own.start()
+    assert not own.alive()
+
+
+async def test_quoted_output_is_fit_for_a_terminal(tmp_path: Path) -> None:
+    """Colours go, other control characters are escaped, and an argument of several lines is cut to its first."""
+    says = "printf '\\033[31mred\\033[0m \\007bell\\rback\\n'\nexit 3"
+    own = server(tmp_path, command=["sh", "-c", says, "{port}"])
+    with pytest.raises(EngineStartError, match=r"red \\x07bell\n  back") as caught:
+        await own.start()
+    assert "\x1b" not in str(caught.value)
+    assert "exit 3" not in str(caught.value)
+    assert " …" in str(caught.value)
+
+
+async def test_inherited_keys_are_in_no_message_and_no_kept_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server prints what it inherits: the key of the access and variables that are called like one are masked, others are not."""
+    for name, value in (
+        ("GATE_TOKEN", "tk-1234567890"),
+        ("ENGINE", "en-1234567890"),
+        ("TOKENIZERS_PARALLELISM", "parallel"),
+    ):
+        monkeypatch.setenv(name, value)
+    says = "echo $0 $GATE_TOKEN $ENGINE $TOKENIZERS_PARALLELISM; exit 3"
+    own = server(tmp_path, command=["sh", "-c", says, "{port}"], hidden=("en-1234567890",))
+    with pytest.raises(EngineStartError, match=r"\*\*\* \*\*\* parallel") as caught:
+        await own.start()
+    for text in (str(caught.value), own.log.read_text()):
+        assert "-12345" not in text
 
 
 async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:

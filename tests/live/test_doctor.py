@@ -56,10 +56,10 @@ async def test_doctor_of_vllm(place: Place, target: str, tmp_path: Path) -> None
     launch = workload.engine.launch_for(workload.arms[1])
     assert launch is not None
 
-    async def healthy(base_url: str, path: str) -> bool:
-        return await ControlCalls("vllm", base_url).healthy(path)
+    async def status(base_url: str, path: str) -> int | None:
+        return await ControlCalls("vllm", base_url).status(path)
 
-    server = LaunchedServer(launch, model=str(ROOT / target), folder=tmp_path, healthy=healthy)
+    server = LaunchedServer(launch, model=str(ROOT / target), folder=tmp_path, status=status)
     await server.start()
     try:
         code, screen = ask(place, "vllm", server.base_url)
