@@ -93,8 +93,8 @@ _SIZING = (
         "바쁜 에이전트를 서버에 고르게 나눌 때 서버 하나에서 동시에 진행되는 작업 수.",
     )),
     column("fleet_tasks_per_hour", ("Tasks/h, all servers", "시간당 작업(전체 서버)"), "tasks/h", "higher", (
-        "Tasks that the busy agents finish in an hour on all servers together: busy agents × 3600 ÷ mean task time.",
-        "바쁜 에이전트가 모든 서버에서 한 시간에 끝내는 작업 수: 바쁜 에이전트 × 3600 ÷ 평균 작업 시간.",
+        "Tasks that the busy agents finish in an hour on all servers: busy agents × 3600 ÷ time per finished task, failed ones included.",
+        "바쁜 에이전트가 모든 서버에서 한 시간에 끝내는 작업 수: 바쁜 에이전트 × 3600 ÷ 끝난 작업당 시간(실패한 작업의 시간 포함).",
     )),
     column("power_watts", ("Power per server", "서버당 전력"), "W", "lower", (
         "Mean power of one server under this load; of a cell that of its graphics processors alone; empty where it is not known.",

@@ -239,3 +239,17 @@ def test_an_arm_that_fails_half_of_its_tasks_carries_none(tmp_path: Path) -> Non
     found = sized(folder(tmp_path, records), "--agents", "16")
     assert (found[ARM]["servers"], found[ARM]["capacity"]) == (None, "none")
     assert found[BASELINE]["servers"] == 8
+
+
+def test_failed_tasks_cost_and_finish_nothing(tmp_path: Path) -> None:
+    """A third of the tasks fail, all take as long: 16 agents finish two thirds of 28,800 an hour, each at half as much again."""
+    records = [
+        replace(record, error_kind="timeout", error_message="x", output_sha256=None)
+        if record.task_id in ("t0", "t3")
+        else record
+        for record in times()
+    ]
+    found = sized(folder(tmp_path, records), "--agents", "16", "--slo", "task_time_p50=2s", *PRICES)[BASELINE]
+    assert found["fleet_tasks_per_hour"] == pytest.approx(19_200)
+    assert found["cost_per_1000_tasks"] == pytest.approx(8 / 19.2)
+    assert found["task_time_mean_s"] == pytest.approx(2)

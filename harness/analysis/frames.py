@@ -23,7 +23,7 @@ STEPS = (
 )  # fmt: skip
 TASKS = (
     *CELL, "phase", "instance", "task_id", "language", "genre", "steady", "ok", "steps", "task_time_s", "task_time_no_wait_s",
-    "output_tokens",
+    "slot_s", "output_tokens",
 )  # fmt: skip
 CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",

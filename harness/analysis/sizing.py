@@ -148,8 +148,9 @@ def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
         return (load.arm, agents, low, high, state(found), found.limited_by, *[None] * 15)
     # the interval of the servers is that of the agents turned over; a cost is lowest where servers carry most and tasks are fastest
     time, fast, slow = load.task_time_s(fleet.on_each)
-    fewest = load.fleet(given, high, 1.0 if fast is None else fast / time)
-    most = load.fleet(given, low, 1.0 if slow is None else slow / time)
+    taken, least, longest = load.slot_s(fleet.on_each)
+    fewest = load.fleet(given, high, 1.0 if least is None else least / taken)
+    most = load.fleet(given, low, 1.0 if longest is None else longest / taken)
     ends = [None if end is None else end.servers for end in (fewest, most)]
     costs = [None if end is None else end.cost_per_1000 for end in (fewest, most)]
     return (

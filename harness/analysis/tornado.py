@@ -22,7 +22,7 @@ def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None,
     if low is not None or high is not None:
         moved = [load.fleet(given, end) for end in (low, high)]
         rows.append(_moved(load.arm, "agents_per_server", "measured", (agents, low, high), base, moved))
-    time, fast, slow = load.task_time_s(base.on_each)
+    time, fast, slow = load.slot_s(base.on_each)
     if fast is not None and slow is not None:
         moved = [load.fleet(given, agents, end / time) for end in (fast, slow)]
         rows.append(_moved(load.arm, "task_time", "measured", (time, fast, slow), base, moved))
