@@ -82,8 +82,8 @@ _REPEATS = (
 
 _SIZING = (
     column("servers", ("Servers", "서버 수"), "servers", "lower", (
-        "Servers for the stated agents: agents × busy share ÷ (agents per server × (1 − headroom)), rounded up.",
-        "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (서버당 에이전트 × (1 − 여유)), 올림.",
+        "Servers for the stated agents: agents × busy share ÷ (agents per server before rounding × (1 − headroom)), rounded up.",
+        "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (반올림하지 않은 서버당 에이전트 × (1 − 여유)), 올림.",
     )),
     *_order_bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
         "that of the agents per server turned over; empty where that is not known",

@@ -170,10 +170,10 @@ def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
         reason = words.text(f"sizing.reason.{'none' if row['capacity'] == 'none' else 'unknown'}")
         return words.text("sizing.arm_without", arm=row["arm"], reason=reason)
     low, high = row["servers_low"], row["servers_high"]
-    key = {(True, True): "both", (True, False): "low", (False, True): "high"}.get((low is not None, high is not None))
-    limits = "" if key is None else words.text(f"sizing.verdict.limit_{key}", low=low, high=high)
-    if row["capacity"] == "at_least":
-        limits += words.text("sizing.verdict.limit_most")
+    ends = (low is not None, high is not None)
+    key = {(True, True): "both", (True, False): "low", (False, True): "high"}.get(ends, "none")
+    fewer = words.text("sizing.verdict.limit_fewer") if row["capacity"] == "at_least" else ""
+    limits = words.text(f"sizing.verdict.limit_{key}", low=low, high=high, fewer=fewer)
     place = {"agents": number(sizing.assumptions.agents), "slo": sizing.slo, "interval": limits}
     text = words.text("sizing.verdict.line", arm=row["arm"], servers=row["servers"], **place)
     saved = row["servers_saved"]

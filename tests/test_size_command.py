@@ -105,11 +105,12 @@ def test_the_tornado_puts_what_moves_the_answer_most_first(tmp_path: Path) -> No
 
 
 def test_a_mix_takes_each_workload_by_its_share(tmp_path: Path) -> None:
-    """Mail carries 2 agents a server, code 4 (its tasks take half as long): at half each 2.67, as whole agents 2."""
+    """Mail carries 2 agents a server, code 4 (its tasks take half as long): at half each 2.67, shown as 2, and 16 agents take 6 servers."""
     records = [*times("mail"), *times("code", {BASELINE: 0.5, ARM: 0.25})]
     entries = [workload_entry(name, concurrency=LOADS, slo=SLO) for name in ("mail", "code")]
     path = folder(tmp_path, records, *entries)
-    assert sized(path, "--agents", "16", "--mix", "mail=50,code=50")[BASELINE]["agents"] == 2
+    mixed = sized(path, "--agents", "16", "--mix", "mail=50,code=50")[BASELINE]
+    assert (mixed["agents"], mixed["servers"]) == (2, 6)
     assert sized(path, "--agents", "16", "--mix", "code=100")[BASELINE]["agents"] == 4
 
 
@@ -151,12 +152,19 @@ def refused(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> 
     [
         (("--agents", "0"), "--agents is '0'; give a whole number above 0"),
         (("--agents", "2.5"), "give a whole number"),
+        (("--agents", "1e20"), "--agents is '1e20'; give a number from 1 to 1,000,000,000"),
+        (
+            ("--agents", "9", "--price", "1e308", "--years", "1"),
+            "--price is '1e308'; give a number from 1e-06 to 1,000,",
+        ),
+        (("--agents", "9", "--price", "9", "--years", "1e-300"), "--years is '1e-300'; give a number from 0.01 to 100"),
+        (("--agents", "9", "--headroom", "99.999%"), "give at most 0.99"),
         (("--agents", "9", "--price", "-5", "--years", "3"), "--price is '-5'; give a number above 0"),
         (("--agents", "9", "--price", "nan", "--years", "3"), "give a number above 0"),
         (("--agents", "9", "--price", "5"), "--price and --years belong together"),
         (("--agents", "9", "--busy-share", "140%"), "give a share from 0 to 1"),
         (("--agents", "9", "--headroom", "1"), "from 0 to below 1"),
-        (("--agents", "9", "--hours", "9000"), "a year has 8766"),
+        (("--agents", "9", "--hours", "9000"), "give a number from 1 to 8,766"),
         (("--agents", "9", "--mix", "office=90"), "the shares sum up to 90; they must sum up to 100"),
         (("--agents", "9", "--mix", "ofice=100"), "did you mean 'office'? it has office"),
         (("--agents", "9", "--mix", "office=-100"), "give a share above 0"),
@@ -239,6 +247,37 @@ def test_an_arm_that_fails_half_of_its_tasks_carries_none(tmp_path: Path) -> Non
     found = sized(folder(tmp_path, records), "--agents", "16")
     assert (found[ARM]["servers"], found[ARM]["capacity"]) == (None, "none")
     assert found[BASELINE]["servers"] == 8
+
+
+def test_without_an_upper_end_nothing_is_said_to_be_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twelve tasks do not bound p90 from above: the highest load is kept, yet how many servers it takes at most is not known."""
+    records = at_loads({(BASELINE, load): 1000.0 for load in LOADS}, tasks=12)
+    entry = workload_entry(methods={BASELINE: "none"}, concurrency=LOADS, slo={"task_time_p90": "2s"})
+    found = sized(folder(tmp_path, records, entry), "--agents", "16", "--lang", "en")[BASELINE]
+    assert (found["capacity"], found["servers_high"]) == ("at_least", None)
+    said = capsys.readouterr().out
+    assert "at most" not in said
+    assert "or fewer" not in said
+    assert (
+        "(no interval: too few tasks, or it reaches beyond the measured range; the highest load tried was kept too"
+        in said
+    )
+
+
+@pytest.mark.parametrize(("years", "headroom"), [("0.5", "97%"), ("1.5", "90%"), ("4", "0")])
+def test_what_is_tried_encloses_the_value(tmp_path: Path, years: str, headroom: str) -> None:
+    """Half a year and little room included: each value lies between the two that are tried."""
+    path = folder(tmp_path)
+    sized(path, "--agents", "16", "--price", "8000", "--years", years, "--headroom", headroom)
+    stated = pl.read_csv(path / "tornado.csv").filter(source="stated")
+    assert {"years", "headroom"} <= set(stated["assumption"])
+    assert stated.filter(~pl.col("value").is_between("value_low", "value_high")).is_empty()
+
+
+def test_only_servers_are_rounded(tmp_path: Path) -> None:
+    """Below 2.8 s the drafter carries 5.6 agents: at 20 % headroom 4.48, so 22 agents take 4.9 servers, rounded up."""
+    found = sized(folder(tmp_path), "--agents", "22", "--headroom", "20%", "--slo", "task_time_p50=2.8s")[ARM]
+    assert (found["agents"], found["servers"]) == (5, 5)  # whole agents would have asked for 6
 
 
 def test_failed_tasks_cost_and_finish_nothing(tmp_path: Path) -> None:

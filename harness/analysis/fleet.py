@@ -63,18 +63,25 @@ class ArmLoad:
     power_source: str | None
 
     @property
-    def agents(self) -> int | None:
-        """Whole agents per server, ``None`` where nobody can say."""
-        return self._whole(self.found.agents)
+    def agents(self) -> float | None:
+        """Agents per server before rounding, ``None`` where nobody can say."""
+        return self._known(self.found.agents)
 
     @property
-    def agent_ends(self) -> tuple[int | None, int | None]:
+    def agent_ends(self) -> tuple[float | None, float | None]:
         """The interval of :attr:`agents`; ``None``: beyond the measured range, or unknown."""
-        return self._whole(self.found.low), self._whole(self.found.high)
+        return self._known(self.found.low), self._known(self.found.high)
 
-    def _whole(self, agents: float | None) -> int | None:
-        lowest = max((item.loads[0] for item in self.carried if item.loads), default=1)
-        return None if agents is None else whole(agents, lowest)
+    def whole(self, agents: float | None) -> int | None:
+        """Return agents per server as people read them, rounded down."""
+        return None if agents is None else whole(agents, self._lowest)
+
+    @property
+    def _lowest(self) -> int:
+        return max((item.loads[0] for item in self.carried if item.loads), default=1)
+
+    def _known(self, agents: float | None) -> float | None:
+        return None if self.whole(agents) is None else agents
 
     def task_time_s(self, on_each: float) -> tuple[float, float | None, float | None]:
         """Return the mean task time over the mix at a load and its interval, interpolated in both logarithms.
@@ -98,15 +105,15 @@ class ArmLoad:
         """Return what an agent of the mix finishes of each workload a second."""
         return [self.mix[item.workload] / _between(item.loads, item.slot_s[row], on_each) for item in self.carried]
 
-    def fleet(self, given: Assumptions, agents: int | None, slower: float = 1.0) -> Fleet | None:
+    def fleet(self, given: Assumptions, agents: float | None, slower: float = 1.0) -> Fleet | None:
         """Return the servers for so many agents per server, ``None`` where a server carries none or nobody knows.
 
         Args:
             given: what was stated.
-            agents: per server.
+            agents: per server, before rounding: only servers come whole.
             slower: factor on the time that a finished task takes.
         """
-        if agents is None or agents <= 0:
+        if agents is None or agents < 1 - WHOLE:
             return None
         exact = given.busy / (agents * (1 - given.headroom))
         servers = max(1, math.ceil(exact - WHOLE))

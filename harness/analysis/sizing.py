@@ -144,8 +144,9 @@ def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
     found, agents = load.found, load.agents
     fleet = load.fleet(given, agents)
     low, high = load.agent_ends
+    shown = (load.whole(agents), load.whole(low), load.whole(high))
     if fleet is None:
-        return (load.arm, agents, low, high, state(found), found.limited_by, *[None] * 15)
+        return (load.arm, *shown, state(found), found.limited_by, *[None] * 15)
     # the interval of the servers is that of the agents turned over; a cost is lowest where servers carry most and tasks are fastest
     time, fast, slow = load.task_time_s(fleet.on_each)
     taken, least, longest = load.slot_s(fleet.on_each)
@@ -154,7 +155,7 @@ def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
     ends = [None if end is None else end.servers for end in (fewest, most)]
     costs = [None if end is None else end.cost_per_1000 for end in (fewest, most)]
     return (
-        load.arm, agents, low, high, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
+        load.arm, *shown, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
         fleet.tasks_per_hour, given.power_watts, load.power_source, fleet.kwh_per_1000, fleet.cost_per_1000, *costs,
         fleet.cost_per_year,
     )  # fmt: skip

@@ -34,7 +34,7 @@ def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None,
 
 
 def _tried(given: Assumptions) -> dict[str, tuple[float, float]]:
-    """Return the two values that are tried for each stated assumption."""
+    """Return the two values that are tried for each stated assumption; the value itself lies between them."""
     tried = {
         name: (value * (1 - FIFTH), value * (1 + FIFTH))
         for name in ("agents", "busy_share", "price", "power_watts", "kwh_price", "hours")
@@ -42,9 +42,13 @@ def _tried(given: Assumptions) -> dict[str, tuple[float, float]]:
     }
     tried["busy_share"] = (tried["busy_share"][0], min(tried["busy_share"][1], 1.0))
     tried["hours"] = (tried["hours"][0], min(tried["hours"][1], HOURS))
-    tried["headroom"] = (max(given.headroom - 0.1, 0.0), min(given.headroom + 0.1, MOST_HEADROOM))
+    more = given.headroom + 0.1
+    tried["headroom"] = (
+        max(given.headroom - 0.1, 0.0),
+        more if more <= MOST_HEADROOM else (1 + given.headroom) / 2,
+    )
     if given.years is not None:
-        tried["years"] = (max(given.years - 1, 1.0), given.years + 1)
+        tried["years"] = (given.years - 1 if given.years >= 2 else given.years / 2, given.years + 1)
     if given.price is None:
         for name in ("hours", "kwh_price", "power_watts"):  # they move the cost alone
             tried.pop(name, None)
