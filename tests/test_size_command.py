@@ -14,7 +14,7 @@ import pytest
 from harness import cli
 from harness.records import StepRecord
 from tests.analysis.test_agents import at_loads
-from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, workload_entry
+from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, waves, workload_entry
 
 LOADS = (1, 2, 4, 8)
 SLO = {"task_time_p50": "2s"}
@@ -272,6 +272,49 @@ def test_what_is_tried_encloses_the_value(tmp_path: Path, years: str, headroom: 
     stated = pl.read_csv(path / "tornado.csv").filter(source="stated")
     assert {"years", "headroom"} <= set(stated["assumption"])
     assert stated.filter(~pl.col("value").is_between("value_low", "value_high")).is_empty()
+
+
+def test_what_the_costs_leave_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A price of power without a power, a power without its price, power without a price: each names the option that is missing."""
+    path = folder(tmp_path)
+    for given, said in (
+        ((*PRICES, "--kwh-price", "1"), "electricity is left out of the costs; give --power-watts too"),
+        ((*PRICES, "--power-watts", "9"), "electricity is left out of the costs; give --kwh-price too"),
+        (("--power-watts", "9"), "Costs are left out; give --price, --years and --kwh-price too"),
+    ):
+        sized(path, "--agents", "16", "--lang", "en", *given)
+        assert said in capsys.readouterr().out.strip().splitlines()[-1]
+        assert said in (path / "sizing.html").read_text(encoding="utf-8")
+    sized(path, "--agents", "16", "--lang", "en", *PRICES, "--power-watts", "9", "--kwh-price", "1")
+    said = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "left out" not in said
+    assert "at best, with the busiest load in every hour in use" in said
+
+
+def test_inputs_without_an_interval_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three tasks bound neither the median nor the task time: both stand in the tornado without a swing, and the sentence names them."""
+    records = at_loads({(arm, load): 1000.0 * load for arm in (BASELINE, ARM) for load in LOADS}, tasks=3)
+    path = folder(tmp_path, records)
+    found = sized(path, "--agents", "16", "--lang", "en")
+    frame = pl.read_csv(path / "tornado.csv").filter(pl.col("swing").is_null())
+    assert set(frame["assumption"]) == {"agents_per_server", "task_time"}
+    said = capsys.readouterr().out
+    assert "how far they move the answer is not known: agents per server, time per finished task" in said
+    assert found[ARM]["servers_saved"] == 0
+
+
+def test_servers_are_saved_only_where_the_intervals_lie_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """4 servers, or as many as 12, with a drafter, 8 without a drafter: fewer at first sight, yet nothing is shown."""
+    records = times(arms={BASELINE: 1.0})
+    for load in LOADS:
+        sizes = (0.25, 0.5, 0.5, 0.5, 0.5, 1.5)
+        wave = waves(cell_key(ARM, load), [1000.0 * load * size for size in sizes for _ in range(load)])
+        records += [replace(record, task_id=f"t{i // load}") for i, record in enumerate(wave)]
+    row = sized(folder(tmp_path, records), "--agents", "16", "--lang", "en")[ARM]
+    assert (row["servers_saved"], row["servers_saved_low"]) == (4, -4)
+    assert "No difference in servers is shown" in capsys.readouterr().out
 
 
 def test_only_servers_are_rounded(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from harness.errors import RunFolderError, UsageError
 
 _TEXTS = ("arm", "capacity", "limited_by", "power_source", "assumption", "source")
 _WHOLE = (
-    "agents", "agents_low", "agents_high", "servers", "servers_low", "servers_high", "servers_saved", "servers_at_low", "servers_at_high",
+    "agents", "agents_low", "agents_high", "servers", "servers_low", "servers_high", "servers_saved",
+    "servers_saved_low", "servers_saved_high", "servers_at_low", "servers_at_high",
 )  # fmt: skip
 NOT_THE_RUN = ("no_finished_cell", "steps_missing", "steps_doubled")
 """Findings after which no figure is one of the run: nothing is sized."""
@@ -76,9 +77,7 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
     baseline = own[0].baseline if own[0].baseline in everywhere else None
     loads = [_load(arm, carried, analysis, given) for arm in sorted(everywhere, key=lambda arm: arm != baseline)]
     rows = [_row(load, replace(given, power_watts=load.power_watts)) for load in loads]
-    frame = pl.DataFrame(rows, schema=schema(SIZING[:-1]), orient="row")
-    of_baseline = frame.filter(pl.col("arm") == baseline)["servers"].first() if baseline else None
-    saved = pl.when(pl.col("arm") != pl.lit(baseline)).then(pl.lit(of_baseline, pl.Int64) - pl.col("servers"))
+    frame = pl.DataFrame(rows, schema=schema(SIZING[:-3]), orient="row")
     moved = [row for load in loads for row in tornado(load, replace(given, power_watts=load.power_watts))]
     levels = dict.fromkeys(item.slo for item in carried)
     return Sizing(
@@ -88,7 +87,7 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
         if len(levels) == 1
         else "; ".join(dict.fromkeys(f"{item.workload}: {item.slo}" for item in carried)),
         baseline=baseline,
-        arms=frame.with_columns(servers_saved=saved).select(SIZING),
+        arms=frame.with_columns(_saved(frame, baseline)).select(SIZING),
         tornado=pl.DataFrame(moved, schema=schema(TORNADO), orient="row"),
         percentiles=analysis.percentiles.filter(pl.col("workload").is_in([plan.name for plan in own])),
         doubts=tuple(
@@ -97,6 +96,22 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
             if item.severity != "note" and item.workload in (None, *(plan.name for plan in own))
         ),
     )
+
+
+def _saved(frame: pl.DataFrame, baseline: str | None) -> list[pl.Expr]:
+    """Return the servers saved and their ends: those of both arms at the ends furthest apart, which is on the safe side."""
+    bare = frame.filter(pl.col("arm") == pl.lit(baseline))
+    ends = (
+        ("", "servers", "servers"),
+        ("_low", "servers_low", "servers_high"),
+        ("_high", "servers_high", "servers_low"),
+    )
+    return [
+        pl.when(pl.col("arm") != pl.lit(baseline))
+        .then(pl.lit(bare[of_bare].first() if bare.height else None, pl.Int64) - pl.col(own))
+        .alias(f"servers_saved{end}")
+        for end, of_bare, own in ends
+    ]
 
 
 def _refuse(analysis: RunAnalysis, run: str) -> None:
