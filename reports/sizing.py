@@ -201,7 +201,11 @@ def _in_order(sizing: Sizing) -> pl.DataFrame:
 
 def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
     if row["servers"] is None:
-        reason = words.text(f"sizing.reason.{'none' if row['capacity'] == 'none' else 'unknown'}")
+        place = dict(sizing.reasons[row["arm"]])
+        if "observed" in place:
+            unit = _UNIT_OF.get(place["metric"], "s")
+            place["observed"] = f"{number(place['observed'], unit)} {unit}"
+        reason = words.text(f"sizing.reason.{place.pop('key')}", **place)
         return words.text("sizing.arm_without", arm=row["arm"], reason=reason)
     low, high = row["servers_low"], row["servers_high"]
     ends = (low is not None, high is not None)
@@ -275,7 +279,8 @@ def _reason(item: Finding, words: Wording) -> str:
         "share": percent(share) if isinstance(share, float) and not is_unknown(share) else None,
         "languages": None if language is None else words.label("language", str(language)),
     }
-    text = words.optional(f"caveat.{item.code}", **place) or words.text("caveat_unknown", code=item.code)
+    key = f"sizing.caveat.{item.code}" if item.code == "percentile_unsure" else f"caveat.{item.code}"
+    text = words.optional(key, **{**item.values, **place}) or words.text("caveat_unknown", code=item.code)
     return f"{words.text('severity.invalid')}: {text}" if item.severity == "invalid" else text
 
 

@@ -191,13 +191,28 @@ def test_one_task_is_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """A percentile of one task is no percentile: no arm gets a figure."""
     records = at_loads({(arm, load): 1000.0 for arm in (BASELINE, ARM) for load in LOADS}, tasks=1)
     said = refused(capsys, folder(tmp_path, records), "--agents", "9", "--slo", "task_time_p90=2s")
-    assert "too few tasks for the percentiles" in said
+    assert "there are 1 distinct tasks, at least 10 are needed" in said
 
 
 def test_a_level_that_no_arm_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where not even one agent is served well enough no number of servers helps."""
     said = refused(capsys, folder(tmp_path), "--agents", "9", "--slo", "task_time_p50=10ms")
-    assert "missed at the lowest measured concurrency" in said
+    assert "missed at the lowest measured concurrency (1) already" in said
+    assert "1.00 s was measured" in said
+
+
+def test_where_every_task_failed_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells were finished, yet no task succeeded: that is the reason, not a service level that was missed."""
+    failing = [replace(record, error_kind="timeout", error_message="x", output_sha256=None) for record in times()]
+    said = refused(capsys, folder(tmp_path, failing), "--agents", "9")
+    assert "all 6 failed at the lowest measured concurrency (1)" in said
+    assert "missed" not in said
+
+
+def test_a_percentile_of_few_tasks_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Six tasks bound a median on both sides, but 11 are needed to rely on it."""
+    sized(folder(tmp_path), "--agents", "16", "--lang", "en")
+    assert "task_time_p50 rests on 6 tasks, 11 are needed" in capsys.readouterr().out.strip().splitlines()[-1]
 
 
 def test_all_steps_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

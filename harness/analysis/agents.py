@@ -50,11 +50,23 @@ class Carrying:
     reached: Matrix  # [objectives, 3]
     task_time_s: Matrix  # [3, loads]
     slot_s: Matrix  # [3, loads]
+    missed: Missed | None = None
 
     @property
     def slo(self) -> str:
         """The objectives as a text."""
         return ", ".join(objective.text for objective in self.objectives)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why nothing is carried: at the lowest load so many of the runs of tasks or steps failed, or the percentile lies beyond the limit."""
+
+    objective: Objective
+    load: int
+    n: int
+    failed: int
+    observed: float  # of the objective's metric, in its unit; infinite where failures reach the percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,13 @@ def _carrying(
             reached[index] = gives_way(loads, isotonic(np.log(curves / objective.limit), weights))
     took = tasks.with_columns(n=pl.col("ok").cast(pl.Int64))
     times = (_mean_times(took.filter("ok"), loads), _mean_times(took, loads))
-    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, *times)
+    missed = None
+    for objective, item, ends in zip(objectives, values, reached, strict=True):
+        if loads and missed is None and ends[ESTIMATE] == -np.inf:
+            own = item.at(loads[0])[0]
+            observed = item.percentile(loads[0], objective.percent)[ESTIMATE]
+            missed = Missed(objective, loads[0], len(own), int(np.isinf(own).sum()), observed)
+    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, *times, missed)
 
 
 def _mean_times(tasks: pl.DataFrame, loads: Sequence[int]) -> Matrix:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from harness.analysis.agents import Carrying, capacity, carrying, state
 from harness.analysis.fleet import ArmLoad, Assumptions
 from harness.analysis.frames import SIZING, TORNADO, Finding, RunAnalysis
+from harness.analysis.latency import needed
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.tornado import tornado
 from harness.errors import RunFolderError, UsageError
@@ -36,7 +38,8 @@ def schema(names: Sequence[str]) -> dict[str, type[pl.DataType]]:
 class Sizing:
     """The answer: ``arms`` (``frames.SIZING``, the baseline first), ``tornado`` (``frames.TORNADO``, the widest first).
 
-    ``doubts`` are the invalid findings and warnings of the workloads in the mix; ``percentiles`` those of the run.
+    ``doubts`` are the invalid findings and warnings of the workloads in the mix, and percentiles of too few tasks;
+    ``percentiles`` those of the run.
     """
 
     run: str
@@ -47,6 +50,7 @@ class Sizing:
     tornado: pl.DataFrame
     percentiles: pl.DataFrame
     doubts: tuple[Finding, ...]
+    reasons: Mapping[str, Mapping[str, Any]]  # by arm without a figure: "key" of its text, and the values in it
 
 
 def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumptions, run: str) -> Sizing:
@@ -93,9 +97,26 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
         doubts=tuple(
             item
             for item in analysis.findings
-            if item.severity != "note" and item.workload in (None, *(plan.name for plan in own))
+            if (item.severity != "note" or item.code == "percentile_unsure")
+            and item.workload in (None, *(plan.name for plan in own))
         ),
+        reasons={load.arm: _why_not(load) for load in loads if load.fleet(given, load.agents) is None},
     )
+
+
+def _why_not(load: ArmLoad) -> dict[str, Any]:
+    """Return why an arm carries none or nobody can say: failures, the measured value, or the tasks that are missing."""
+    few = [(item.n_tasks, max(needed(of.percent) for of in item.objectives)) for item in load.carried if not item.loads]
+    if few:
+        return {"key": "few", "n": few[0][0], "needed": few[0][1]}
+    for missed in (item.missed for item in load.carried if item.missed is not None):
+        counts = {"load": missed.load, "n": missed.n, "failed": missed.failed, "objective": missed.objective.text}
+        if missed.failed == missed.n:
+            return {"key": "all_failed", **counts}
+        if math.isinf(missed.observed):
+            return {"key": "failed", **counts}
+        return {"key": "missed", **counts, "observed": missed.observed, "metric": missed.objective.metric}
+    return {"key": "none" if state(load.found) == "none" else "unknown"}
 
 
 def _saved(frame: pl.DataFrame, baseline: str | None) -> list[pl.Expr]:
