@@ -66,8 +66,8 @@ def _moved(
 ) -> tuple[str | float | None, ...]:
     low, high = moved
     swings = [
-        _swing([fleet and fleet.exact for fleet in (base, low, high)]),
-        _swing([fleet and fleet.cost_per_1000 for fleet in (base, low, high)]),
+        _swing([None if fleet is None else fleet.exact for fleet in (base, low, high)]),
+        _swing([None if fleet is None else fleet.cost_per_1000 for fleet in (base, low, high)]),
     ]
     known = [swing for swing in swings if swing is not None]
     return (
