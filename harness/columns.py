@@ -116,6 +116,10 @@ _TIMES = (
         "From the due time of a task's first step to the end of its last, tool waits included.",
         "첫 단계 예정 시각부터 마지막 단계 끝까지. 도구 대기를 포함한다.",
     )),
+    _column("slot_s", ("Time in its slot", "자리를 차지한 시간"), "s", "lower", (
+        "From the due time of a task's first step to the end of its last, whether the task succeeded or failed.",
+        "작업의 첫 단계 예정 시각부터 마지막 단계 끝까지. 실패한 작업에도 있다.",
+    )),
     _column("task_time_mean_s", ("Task time, mean", "작업 시간 평균"), "s", "lower", (
         "Mean task time of the counted tasks that succeeded, tool waits included.",
         "성공한 집계 대상 작업의 평균 작업 시간. 도구 대기를 포함한다.",
@@ -174,8 +178,8 @@ _COUNTS = (
     _column("output_tokens_per_s_whole", ("Output tokens/s, cell", "초당 출력 토큰(셀 전체)"), "tokens/s", "higher", (
         "Output tokens of the whole cell ÷ its duration.", "셀 전체의 출력 토큰 합 ÷ 셀 시간.")),
     _column("tasks_per_hour", ("Tasks/h", "시간당 작업"), "tasks/h", "higher", (
-        "Concurrency × 3600 ÷ mean task time in seconds (Little's law), counted tasks of the steady window that succeeded.",
-        "동시 작업 수 × 3600 ÷ 평균 작업 시간(초)(리틀의 법칙). 정상 상태 구간에서 성공한 집계 대상 작업으로 구한다.",
+        "Concurrency × 3600 × tasks that succeeded ÷ seconds that all took, failed ones included; counted tasks of the steady window.",
+        "동시 작업 수 × 3600 × 성공한 작업 수 ÷ 모든 작업이 쓴 시간(초, 실패 포함). 정상 상태 구간의 집계 대상 작업.",
     )),
     _column("tasks_per_hour_whole", ("Tasks/h, whole cell", "시간당 작업(셀 전체)"), "tasks/h", "higher", (
         "Tasks finished in the whole cell, warm-up aside, per hour of it.", "셀 전체에서(준비 제외) 끝난 작업 수를 시간당으로.")),

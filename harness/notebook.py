@@ -12,9 +12,11 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 
+from harness.analysis.offer import pareto
 from harness.analysis.run import analyse
 from harness.columns import COLUMNS
 from harness.store import RunFolder
+from reports.tables import findings_frame, offer_of, verdicts_frame
 
 
 def frames(run: str | Path, lang: str = "en") -> dict[str, pd.DataFrame]:
@@ -29,7 +31,10 @@ def frames(run: str | Path, lang: str = "en") -> dict[str, pd.DataFrame]:
     """
     analysis = analyse(RunFolder.open(Path(run)))
     found = {name: getattr(analysis, name) for name in analysis.__dataclass_fields__}
-    return {name: to_pandas(frame, lang) for name, frame in found.items() if isinstance(frame, pl.DataFrame)}
+    known = {name: frame for name, frame in found.items() if isinstance(frame, pl.DataFrame)}
+    known |= {"offer": offer_of(analysis), "pareto": pareto(analysis.summary)}
+    known |= {"findings": findings_frame(analysis), "verdicts": verdicts_frame(analysis)}
+    return {name: to_pandas(frame, lang) for name, frame in known.items()}
 
 
 def to_pandas(frame: pl.DataFrame, lang: str = "en") -> pd.DataFrame:

@@ -82,8 +82,8 @@ _REPEATS = (
 
 _SIZING = (
     column("servers", ("Servers", "서버 수"), "servers", "lower", (
-        "Servers for the stated agents: agents × busy share ÷ (agents per server × (1 − headroom)), rounded up.",
-        "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (서버당 에이전트 × (1 − 여유)), 올림.",
+        "Servers for the stated agents: agents × busy share ÷ (agents per server before rounding × (1 − headroom)), rounded up.",
+        "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (반올림하지 않은 서버당 에이전트 × (1 − 여유)), 올림.",
     )),
     *_order_bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
         "that of the agents per server turned over; empty where that is not known",
@@ -93,8 +93,8 @@ _SIZING = (
         "바쁜 에이전트를 서버에 고르게 나눌 때 서버 하나에서 동시에 진행되는 작업 수.",
     )),
     column("fleet_tasks_per_hour", ("Tasks/h, all servers", "시간당 작업(전체 서버)"), "tasks/h", "higher", (
-        "Tasks that the busy agents finish in an hour on all servers together: busy agents × 3600 ÷ mean task time.",
-        "바쁜 에이전트가 모든 서버에서 한 시간에 끝내는 작업 수: 바쁜 에이전트 × 3600 ÷ 평균 작업 시간.",
+        "Tasks that the busy agents finish in an hour on all servers: busy agents × 3600 ÷ time per finished task, failed ones included.",
+        "바쁜 에이전트가 모든 서버에서 한 시간에 끝내는 작업 수: 바쁜 에이전트 × 3600 ÷ 끝난 작업당 시간(실패한 작업의 시간 포함).",
     )),
     column("power_watts", ("Power per server", "서버당 전력"), "W", "lower", (
         "Mean power of one server under this load; of a cell that of its graphics processors alone; empty where it is not known.",
@@ -105,10 +105,13 @@ _SIZING = (
         "stated(산정하는 사람이 줌) 또는 nvml(실행 중 측정, GPU만).",
     )),
     column("kwh_per_1000_tasks", ("Energy per 1,000 tasks", "작업 1,000개당 전력량"), "kWh", "lower", (
-        "Energy of all servers while 1,000 tasks are finished.", "작업 1,000개가 끝나는 동안 모든 서버가 쓰는 전력량.")),
+        "Energy of all servers while 1,000 tasks are finished, at the busiest load: a best case.",
+        "가장 바쁜 부하에서 작업 1,000개가 끝나는 동안 모든 서버가 쓰는 전력량. 가장 좋은 경우이다.")),
     column("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
-        "Price of the servers spread over their hours in use, plus energy, for 1,000 finished tasks; in the currency of the stated prices.",
-        "서버 값을 쓰는 시간에 나누고 전기값을 더한, 끝난 작업 1,000개당 비용. 통화는 주어진 값의 통화.",
+        "Price of the servers spread over their hours in use, plus energy, for 1,000 finished tasks at the busiest load in every hour in "
+        "use (a best case); in the currency of the stated prices.",
+        "서버 값을 쓰는 시간에 나누고 전기값을 더한, 끝난 작업 1,000개당 비용. 쓰는 시간 내내 가장 바쁜 부하로 친 가장 좋은 경우이다. "
+        "통화는 주어진 값의 통화.",
     )),
     *_order_bounds("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
         "agents per server and task time both at that end, which is on the safe side",
@@ -119,6 +122,9 @@ _SIZING = (
         "Servers fewer than without a drafter; negative: more; empty without a baseline.",
         "드래프터 없이 필요한 수보다 줄어든 서버. 음수면 늘어난 것. 기준 구성이 없으면 비어 있다.",
     )),
+    *_order_bounds("servers_saved", ("Servers saved", "줄어든 서버"), "servers", "higher", (
+        "both arms at the ends that lie furthest apart, which is on the safe side; a difference is shown where 0 lies outside",
+        "두 구성을 가장 멀리 떨어진 끝으로 견준 것이며 안전한 쪽이다. 0이 밖에 있으면 차이가 드러난 것이다")),
     column("assumption", ("Assumption", "가정"), None, None, (
         "What is moved while everything else stays.", "다른 것은 그대로 두고 움직여 본 것.")),
     column("source", ("Source", "출처"), None, None, (

@@ -53,7 +53,10 @@ def _offer(frame: pl.DataFrame, words: Wording) -> Table:
         if is_unknown(row["servers_per_100"]):
             return UNKNOWN
         value = number(row["servers_per_100"])
-        value = words.text("offer.at_most", n=value) if row["capacity"] == "at_least" else value
+        if row["capacity"] == "at_least" and not is_unknown(
+            row["servers_per_100_high"]
+        ):  # else nothing bounds them from above
+            value = words.text("offer.at_most", n=value)
         if row["interval"] in (None, "none"):
             return f"{value} [{UNKNOWN}]"
         limits = (row["servers_per_100_low"], row["servers_per_100_high"])

@@ -28,9 +28,13 @@ def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
     level = certainty(verdict, context)
     why = () if level == "invalid" else tuple(reasons(verdict, words, context))
     found = [_headline(spoken(verdict, words, context), level, words, why)]
-    doubted = any(finding.severity == "warning" for finding in concerning(verdict, context))
-    for text, own in (_agents(analysis, verdict, words), _language(analysis, verdict, words)):
-        known: Certainty = "limited" if own == "clear" and doubted else own
+    about = concerning(verdict, context)
+    doubted = any(finding.severity == "warning" for finding in about)
+    # agents per server rest on percentiles: too few tasks for one leave them in doubt even where both ends of the interval exist
+    few = doubted or any(finding.code == "percentile_unsure" for finding in about)
+    sentences = ((_agents(analysis, verdict, words), few), (_language(analysis, verdict, words), doubted))
+    for (text, own), doubt in sentences:
+        known: Certainty = "limited" if own == "clear" and doubt else own
         found.append(_headline(text, "invalid" if level == "invalid" and known != "unknown" else known, words))
     return found
 

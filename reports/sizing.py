@@ -99,7 +99,7 @@ def tables(sizing: Sizing, words: Wording) -> dict[str, tuple[Table, ...]]:
     servers = [table(sizing.arms, _SERVERS, words, title, shown=shown)]
     if any(sizing.arms[name].null_count() < sizing.arms.height for name in _COSTS[3:]):
         names = [name for name in _COSTS if sizing.arms[name].null_count() < sizing.arms.height]
-        caption = f"{words.header('cost_per_1000_tasks')}{_currency(sizing)}"
+        caption = f"{words.header('cost_per_1000_tasks')}{_currency(sizing)} ({words.text('sizing.best_case')})"
         servers.append(table(sizing.arms, names, words, caption))
     moved = _tornado(sizing.tornado, words)
     return {
@@ -112,13 +112,47 @@ def tables(sizing: Sizing, words: Wording) -> dict[str, tuple[Table, ...]]:
 
 def _tornado(frame: pl.DataFrame, words: Wording) -> Table:
     def value(row: Row) -> str:
-        ends = (_value(row, row[f"tried_{end}"]) for end in ("low", "high"))
-        return f"{_value(row, row['value'])} [{'–'.join(ends)}]"
+        tried = (row["tried_low"], row["tried_high"])
+        ends = UNKNOWN if tried == (None, None) else "–".join(_value(row, end) for end in tried)
+        return f"{_value(row, row['value'])} [{ends}]"
+
+    def swing(row: Row) -> str:
+        if row["swing"] is None:
+            return UNKNOWN
+        return f"{'≥ ' if _one_sided(row) else ''}{percent(row['swing'])} %"
 
     # what was stated has no interval, so the header must not say that it has one
     frame = frame.rename({f"value_{end}": f"tried_{end}" for end in ("low", "high")})
     names = [name for name in _TORNADO if name == "value" or frame[name].null_count() < frame.height]
-    return table(frame, names, words, words.text("sizing.section.tornado"), shown={"value": value})
+    return table(frame, names, words, words.text("sizing.section.tornado"), shown={"value": value, "swing": swing})
+
+
+def _one_sided(row: Row) -> bool:
+    return (row["servers_at_low"] is None) != (row["servers_at_high"] is None)
+
+
+def moving(sizing: Sizing, words: Wording) -> str:
+    """Return what moves the answer of the best arm most, and which inputs have no interval, or one end of it; empty without one."""
+    moved = sizing.tornado.filter(pl.col("arm") == _in_order(sizing)["arm"][0])
+    if moved.is_empty():
+        return ""
+    rows = list(moved.iter_rows(named=True))
+    top = rows[0]
+    place = {
+        "swing": f"{'≥ ' if _one_sided(top) else ''}{percent(top['swing'])} %",
+        "low": _value(top, top["value_low"]),
+        "high": _value(top, top["value_high"]),
+    }
+    name = words.text(f"assumption.{top['assumption']}")
+    said = [words.text("sizing.moves_most", arm=top["arm"], assumption=name, **place)]
+    for key, of in (
+        ("one_sided", [row for row in rows if _one_sided(row)]),
+        ("no_interval", [row for row in rows if row["swing"] is None]),
+    ):
+        if of:
+            names = ", ".join(words.text(f"assumption.{row['assumption']}") for row in of)
+            said.append(words.text(f"sizing.{key}", names=names))
+    return " ".join(said)
 
 
 def _value(row: Row, value: float | None) -> str:
@@ -167,25 +201,55 @@ def _in_order(sizing: Sizing) -> pl.DataFrame:
 
 def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
     if row["servers"] is None:
-        reason = words.text(f"sizing.reason.{'none' if row['capacity'] == 'none' else 'unknown'}")
+        place = dict(sizing.reasons[row["arm"]])
+        if "observed" in place:
+            unit = _UNIT_OF.get(place["metric"], "s")
+            place["observed"] = f"{number(place['observed'], unit)} {unit}"
+        reason = words.text(f"sizing.reason.{place.pop('key')}", **place)
         return words.text("sizing.arm_without", arm=row["arm"], reason=reason)
     low, high = row["servers_low"], row["servers_high"]
-    key = {(True, True): "both", (True, False): "low", (False, True): "high"}.get((low is not None, high is not None))
-    limits = "" if key is None else words.text(f"sizing.verdict.limit_{key}", low=low, high=high)
-    if row["capacity"] == "at_least":
-        limits += words.text("sizing.verdict.limit_most")
+    ends = (low is not None, high is not None)
+    key = {(True, True): "both", (True, False): "low", (False, True): "high"}.get(ends, "none")
+    fewer = words.text("sizing.verdict.limit_fewer") if row["capacity"] == "at_least" else ""
+    limits = words.text(f"sizing.verdict.limit_{key}", low=low, high=high, fewer=fewer)
     place = {"agents": number(sizing.assumptions.agents), "slo": sizing.slo, "interval": limits}
     text = words.text("sizing.verdict.line", arm=row["arm"], servers=row["servers"], **place)
     saved = row["servers_saved"]
     if sizing.baseline is None:
         text += words.text("sizing.verdict.no_baseline")
     elif saved is not None:
-        key = "saved" if saved > 0 else "more" if saved < 0 else "same"
+        ends = (row["servers_saved_low"], row["servers_saved_high"])
+        shown = (ends[0] is not None and ends[0] > 0) or (ends[1] is not None and ends[1] < 0)
+        key = "same" if saved == 0 else "not_shown" if not shown else "saved" if saved > 0 else "more"
         text += words.text(f"sizing.verdict.{key}", n=abs(saved), baseline=sizing.baseline)
     if row["cost_per_1000_tasks"] is not None:
-        cost = interval(row["cost_per_1000_tasks"], row["cost_per_1000_tasks_low"], row["cost_per_1000_tasks_high"])
-        text += words.text("sizing.verdict.cost", cost=cost, currency=_currency(sizing))
+        figures = [row[f"cost_per_1000_tasks{end}"] for end in ("", "_low", "_high")]
+        cost, currency = interval(*figures), _currency(sizing)
+        if figures[1] is figures[2] is None:
+            cost = words.text("sizing.verdict.without_interval", cost=number(figures[0]), currency=currency)
+            currency = ""
+        text += words.text("sizing.verdict.cost", cost=cost, currency=currency)
     return text
+
+
+def left_out(sizing: Sizing, words: Wording) -> str:
+    """Return what the costs leave out and which options would add it, empty where nothing was asked of costs or all is there."""
+    given = sizing.assumptions
+    sized = sizing.arms.filter(pl.col("servers").is_not_null())
+    known = {
+        "--price": given.price is not None,
+        "--power-watts": sized["power_watts"].null_count() == 0,
+        "--kwh-price": given.kwh_price is not None,
+    }
+    asked = known["--price"] or known["--kwh-price"] or given.power_watts is not None
+    missing = [option for option, there in known.items() if not there]
+    if not asked or not missing:
+        return ""
+    key = "electricity" if known["--price"] else "costs"
+    named = missing[0].replace("--price", "--price, --years")
+    for option in missing[1:]:
+        named = words.text("sizing.left_out.both", one=named, other=option)
+    return words.text(f"sizing.left_out.{key}", missing=named)
 
 
 def headline(sizing: Sizing, lang: str) -> str:
@@ -195,7 +259,8 @@ def headline(sizing: Sizing, lang: str) -> str:
     if sizing.arms["servers"].null_count() == sizing.arms.height:
         return " ".join(first)
     doubt = doubts(sizing, words)
-    return " ".join([first[0], *([words.text("sizing.doubt", names=doubt)] if doubt else [])])
+    rest = [left_out(sizing, words), words.text("sizing.doubt", names=doubt) if doubt else ""]
+    return " ".join(part for part in (first[0], *rest) if part)
 
 
 def doubts(sizing: Sizing, words: Wording) -> str:
@@ -214,7 +279,8 @@ def _reason(item: Finding, words: Wording) -> str:
         "share": percent(share) if isinstance(share, float) and not is_unknown(share) else None,
         "languages": None if language is None else words.label("language", str(language)),
     }
-    text = words.optional(f"caveat.{item.code}", **place) or words.text("caveat_unknown", code=item.code)
+    key = f"sizing.caveat.{item.code}" if item.code == "percentile_unsure" else f"caveat.{item.code}"
+    text = words.optional(key, **{**item.values, **place}) or words.text("caveat_unknown", code=item.code)
     return f"{words.text('severity.invalid')}: {text}" if item.severity == "invalid" else text
 
 
@@ -228,15 +294,7 @@ def console(sizing: Sizing, lang: str) -> str:
     if moved.height:
         blocks.append(drawn(_tornado(moved.head(MOST_MOVED), words)))
     blocks.append("\n".join(sentences(sizing, words)[1:]))
-    if moved.height:
-        top = moved.row(0, named=True)
-        place = {
-            "swing": f"{percent(top['swing'])} %",
-            "low": _value(top, top["value_low"]),
-            "high": _value(top, top["value_high"]),
-        }
-        name = words.text(f"assumption.{top['assumption']}")
-        blocks.append(words.text("sizing.moves_most", arm=top["arm"], assumption=name, **place))
+    blocks.append(moving(sizing, words))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -274,12 +332,14 @@ def render(sizing: Sizing, lang: str) -> str:
     )
     headers = tuple(words.text(f"table.{key}") for key in ("column", "definition", "unit"))
     glossary = Table(words.text("table.glossary"), headers, (False,) * 3, rows)
+    notes = {"servers": left_out(sizing, words), "tornado": moving(sizing, words)}
     parts = [
         Section(
             key,
             words.text(f"sizing.section.{key}"),
             words.text(f"sizing.lead.{key}"),
             tables=shown,
+            notes=tuple(filter(None, (notes[key],))) if key in notes else (),
             detail=key == "percentiles",
         )
         for key, shown in found.items()

@@ -38,6 +38,7 @@ def test_every_frame_of_a_run_is_there(tmp_path: Path) -> None:
     """A run of one step gives its frames by the names of its CSV files, that of its steps with one row."""
     run_folder(tmp_path / "run", solo_tasks(cell_key("baseline"), [100]))
     found = frames(tmp_path / "run")
-    assert set(CSV_FRAMES) <= set(found)
+    assert {*CSV_FRAMES, "offer", "pareto", "findings", "verdicts"} <= set(found)
+    assert list(found["pareto"]["arm"]) == ["baseline"]
     assert list(found["steps"]["task_id"]) == ["t1"]
     assert found["steps"].attrs["step_latency_s"]["unit"] == "s"

@@ -14,7 +14,7 @@ import pytest
 from harness import cli
 from harness.records import StepRecord
 from tests.analysis.test_agents import at_loads
-from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, workload_entry
+from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, waves, workload_entry
 
 LOADS = (1, 2, 4, 8)
 SLO = {"task_time_p50": "2s"}
@@ -105,11 +105,12 @@ def test_the_tornado_puts_what_moves_the_answer_most_first(tmp_path: Path) -> No
 
 
 def test_a_mix_takes_each_workload_by_its_share(tmp_path: Path) -> None:
-    """Mail carries 2 agents a server, code 4 (its tasks take half as long): at half each 2.67, as whole agents 2."""
+    """Mail carries 2 agents a server, code 4 (its tasks take half as long): at half each 2.67, shown as 2, and 16 agents take 6 servers."""
     records = [*times("mail"), *times("code", {BASELINE: 0.5, ARM: 0.25})]
     entries = [workload_entry(name, concurrency=LOADS, slo=SLO) for name in ("mail", "code")]
     path = folder(tmp_path, records, *entries)
-    assert sized(path, "--agents", "16", "--mix", "mail=50,code=50")[BASELINE]["agents"] == 2
+    mixed = sized(path, "--agents", "16", "--mix", "mail=50,code=50")[BASELINE]
+    assert (mixed["agents"], mixed["servers"]) == (2, 6)
     assert sized(path, "--agents", "16", "--mix", "code=100")[BASELINE]["agents"] == 4
 
 
@@ -151,12 +152,19 @@ def refused(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> 
     [
         (("--agents", "0"), "--agents is '0'; give a whole number above 0"),
         (("--agents", "2.5"), "give a whole number"),
+        (("--agents", "1e20"), "--agents is '1e20'; give a number from 1 to 1,000,000,000"),
+        (
+            ("--agents", "9", "--price", "1e308", "--years", "1"),
+            "--price is '1e308'; give a number from 1e-06 to 1,000,",
+        ),
+        (("--agents", "9", "--price", "9", "--years", "1e-300"), "--years is '1e-300'; give a number from 0.01 to 100"),
+        (("--agents", "9", "--headroom", "99.999%"), "give at most 0.99"),
         (("--agents", "9", "--price", "-5", "--years", "3"), "--price is '-5'; give a number above 0"),
         (("--agents", "9", "--price", "nan", "--years", "3"), "give a number above 0"),
         (("--agents", "9", "--price", "5"), "--price and --years belong together"),
         (("--agents", "9", "--busy-share", "140%"), "give a share from 0 to 1"),
         (("--agents", "9", "--headroom", "1"), "from 0 to below 1"),
-        (("--agents", "9", "--hours", "9000"), "a year has 8766"),
+        (("--agents", "9", "--hours", "9000"), "give a number from 1 to 8,766"),
         (("--agents", "9", "--mix", "office=90"), "the shares sum up to 90; they must sum up to 100"),
         (("--agents", "9", "--mix", "ofice=100"), "did you mean 'office'? it has office"),
         (("--agents", "9", "--mix", "office=-100"), "give a share above 0"),
@@ -183,13 +191,28 @@ def test_one_task_is_too_few(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """A percentile of one task is no percentile: no arm gets a figure."""
     records = at_loads({(arm, load): 1000.0 for arm in (BASELINE, ARM) for load in LOADS}, tasks=1)
     said = refused(capsys, folder(tmp_path, records), "--agents", "9", "--slo", "task_time_p90=2s")
-    assert "too few tasks for the percentiles" in said
+    assert "there are 1 distinct tasks, at least 10 are needed" in said
 
 
 def test_a_level_that_no_arm_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where not even one agent is served well enough no number of servers helps."""
     said = refused(capsys, folder(tmp_path), "--agents", "9", "--slo", "task_time_p50=10ms")
-    assert "missed at the lowest measured concurrency" in said
+    assert "missed at the lowest measured concurrency (1) already" in said
+    assert "1.00 s was measured" in said
+
+
+def test_where_every_task_failed_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells were finished, yet no task succeeded: that is the reason, not a service level that was missed."""
+    failing = [replace(record, error_kind="timeout", error_message="x", output_sha256=None) for record in times()]
+    said = refused(capsys, folder(tmp_path, failing), "--agents", "9")
+    assert "all 6 failed at the lowest measured concurrency (1)" in said
+    assert "missed" not in said
+
+
+def test_a_percentile_of_few_tasks_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Six tasks bound a median on both sides, but 11 are needed to rely on it."""
+    sized(folder(tmp_path), "--agents", "16", "--lang", "en")
+    assert "task_time_p50 rests on 6 tasks, 11 are needed" in capsys.readouterr().out.strip().splitlines()[-1]
 
 
 def test_all_steps_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,3 +262,91 @@ def test_an_arm_that_fails_half_of_its_tasks_carries_none(tmp_path: Path) -> Non
     found = sized(folder(tmp_path, records), "--agents", "16")
     assert (found[ARM]["servers"], found[ARM]["capacity"]) == (None, "none")
     assert found[BASELINE]["servers"] == 8
+
+
+def test_without_an_upper_end_nothing_is_said_to_be_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twelve tasks do not bound p90 from above: the highest load is kept, yet how many servers it takes at most is not known."""
+    records = at_loads({(BASELINE, load): 1000.0 for load in LOADS}, tasks=12)
+    entry = workload_entry(methods={BASELINE: "none"}, concurrency=LOADS, slo={"task_time_p90": "2s"})
+    found = sized(folder(tmp_path, records, entry), "--agents", "16", "--lang", "en")[BASELINE]
+    assert (found["capacity"], found["servers_high"]) == ("at_least", None)
+    said = capsys.readouterr().out
+    assert "at most" not in said
+    assert "or fewer" not in said
+    assert (
+        "(no interval: too few tasks, or it reaches beyond the measured range; the highest load tried was kept too"
+        in said
+    )
+
+
+@pytest.mark.parametrize(("years", "headroom"), [("0.5", "97%"), ("1.5", "90%"), ("4", "0")])
+def test_what_is_tried_encloses_the_value(tmp_path: Path, years: str, headroom: str) -> None:
+    """Half a year and little room included: each value lies between the two that are tried."""
+    path = folder(tmp_path)
+    sized(path, "--agents", "16", "--price", "8000", "--years", years, "--headroom", headroom)
+    stated = pl.read_csv(path / "tornado.csv").filter(source="stated")
+    assert {"years", "headroom"} <= set(stated["assumption"])
+    assert stated.filter(~pl.col("value").is_between("value_low", "value_high")).is_empty()
+
+
+def test_what_the_costs_leave_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A price of power without a power, a power without its price, power without a price: each names the option that is missing."""
+    path = folder(tmp_path)
+    for given, said in (
+        ((*PRICES, "--kwh-price", "1"), "electricity is left out of the costs; give --power-watts too"),
+        ((*PRICES, "--power-watts", "9"), "electricity is left out of the costs; give --kwh-price too"),
+        (("--power-watts", "9"), "Costs are left out; give --price, --years and --kwh-price too"),
+    ):
+        sized(path, "--agents", "16", "--lang", "en", *given)
+        assert said in capsys.readouterr().out.strip().splitlines()[-1]
+        assert said in (path / "sizing.html").read_text(encoding="utf-8")
+    sized(path, "--agents", "16", "--lang", "en", *PRICES, "--power-watts", "9", "--kwh-price", "1")
+    said = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "left out" not in said
+    assert "at best, with the busiest load in every hour in use" in said
+
+
+def test_inputs_without_an_interval_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three tasks bound neither the median nor the task time: both stand in the tornado without a swing, and the sentence names them."""
+    records = at_loads({(arm, load): 1000.0 * load for arm in (BASELINE, ARM) for load in LOADS}, tasks=3)
+    path = folder(tmp_path, records)
+    found = sized(path, "--agents", "16", "--lang", "en")
+    frame = pl.read_csv(path / "tornado.csv").filter(pl.col("swing").is_null())
+    assert set(frame["assumption"]) == {"agents_per_server", "task_time"}
+    said = capsys.readouterr().out
+    assert "how far they move the answer is not known: agents per server, time per finished task" in said
+    assert found[ARM]["servers_saved"] == 0
+
+
+def test_servers_are_saved_only_where_the_intervals_lie_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """4 servers, or as many as 12, with a drafter, 8 without a drafter: fewer at first sight, yet nothing is shown."""
+    records = times(arms={BASELINE: 1.0})
+    for load in LOADS:
+        sizes = (0.25, 0.5, 0.5, 0.5, 0.5, 1.5)
+        wave = waves(cell_key(ARM, load), [1000.0 * load * size for size in sizes for _ in range(load)])
+        records += [replace(record, task_id=f"t{i // load}") for i, record in enumerate(wave)]
+    row = sized(folder(tmp_path, records), "--agents", "16", "--lang", "en")[ARM]
+    assert (row["servers_saved"], row["servers_saved_low"]) == (4, -4)
+    assert "No difference in servers is shown" in capsys.readouterr().out
+
+
+def test_only_servers_are_rounded(tmp_path: Path) -> None:
+    """Below 2.8 s the drafter carries 5.6 agents: at 20 % headroom 4.48, so 22 agents take 4.9 servers, rounded up."""
+    found = sized(folder(tmp_path), "--agents", "22", "--headroom", "20%", "--slo", "task_time_p50=2.8s")[ARM]
+    assert (found["agents"], found["servers"]) == (5, 5)  # whole agents would have asked for 6
+
+
+def test_failed_tasks_cost_and_finish_nothing(tmp_path: Path) -> None:
+    """A third of the tasks fail, all take as long: 16 agents finish two thirds of 28,800 an hour, each at half as much again."""
+    records = [
+        replace(record, error_kind="timeout", error_message="x", output_sha256=None)
+        if record.task_id in ("t0", "t3")
+        else record
+        for record in times()
+    ]
+    found = sized(folder(tmp_path, records), "--agents", "16", "--slo", "task_time_p50=2s", *PRICES)[BASELINE]
+    assert found["fleet_tasks_per_hour"] == pytest.approx(19_200)
+    assert found["cost_per_1000_tasks"] == pytest.approx(8 / 19.2)
+    assert found["task_time_mean_s"] == pytest.approx(2)

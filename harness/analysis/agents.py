@@ -37,7 +37,8 @@ class Carrying:
 
     ``reached`` holds, for each objective, the load at which it gives way, and both ends of its interval: ``+inf`` where it is kept at
     the highest load, ``-inf`` where it is missed at the lowest, NaN where the tasks are too few to say. ``task_time_s`` is the mean over
-    the tasks that succeeded. ``n_tasks`` are the distinct tasks of the load that has the fewest; without a load that has enough tasks
+    the tasks that succeeded, ``slot_s`` the time of all tasks, failed ones included, ÷ those that succeeded: what a finished task takes
+    of a server's time. ``n_tasks`` are the distinct tasks of the load that has the fewest; without a load that has enough tasks
     for every percentile ``loads`` is empty.
     """
 
@@ -48,11 +49,24 @@ class Carrying:
     n_tasks: int
     reached: Matrix  # [objectives, 3]
     task_time_s: Matrix  # [3, loads]
+    slot_s: Matrix  # [3, loads]
+    missed: Missed | None = None
 
     @property
     def slo(self) -> str:
         """The objectives as a text."""
         return ", ".join(objective.text for objective in self.objectives)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why nothing is carried: at the lowest load so many of the runs of tasks or steps failed, or the percentile lies beyond the limit."""
+
+    objective: Objective
+    load: int
+    n: int
+    failed: int
+    observed: float  # of the objective's metric, in its unit; infinite where failures reach the percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +121,21 @@ def _carrying(
             curves = np.array([item.percentile(load, objective.percent) for load in loads]).T
             weights = np.array([len(item.at(load)[0]) for load in loads], dtype=np.float64)
             reached[index] = gives_way(loads, isotonic(np.log(curves / objective.limit), weights))
-    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, _mean_times(tasks, loads))
+    took = tasks.with_columns(n=pl.col("ok").cast(pl.Int64))
+    times = (_mean_times(took.filter("ok"), loads), _mean_times(took, loads))
+    missed = None
+    for objective, item, ends in zip(objectives, values, reached, strict=True):
+        if loads and missed is None and ends[ESTIMATE] == -np.inf:
+            own = item.at(loads[0])[0]
+            observed = item.percentile(loads[0], objective.percent)[ESTIMATE]
+            missed = Missed(objective, loads[0], len(own), int(np.isinf(own).sum()), observed)
+    return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, *times, missed)
 
 
 def _mean_times(tasks: pl.DataFrame, loads: Sequence[int]) -> Matrix:
-    """Return the mean task time at each load with its interval. # [3, loads]"""
+    """Return the time of the tasks ÷ those that succeeded at each load with its interval, NaN where none did. # [3, loads]"""
     groups = {
-        group.key[0]: group
-        for group in grouped(tasks.filter("ok").with_columns(n=1), ["concurrency"], ("task_time_s", "n"))
+        group.key[0]: group for group in grouped(tasks, ["concurrency"], ("slot_s", "n")) if group.sums[:, 1].any()
     }
     found = np.full((3, len(loads)), np.nan)
     for column, load in enumerate(loads):

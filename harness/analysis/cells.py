@@ -16,9 +16,10 @@ def add_figures(cells: pl.DataFrame, steps: pl.DataFrame, tasks: pl.DataFrame) -
     Output tokens per second count what lies wholly inside the steady window and the proportional share of what straddles an edge:
     tokens are spread evenly from first token to end. All phases count: the server worked for all of them. What the cancelled tail
     would have produced is unknown, so the window of this rate ends where the first cancelled step begins; a rate is null where a step
-    that succeeded does not tell its tokens. Tasks per hour are concurrency ÷ mean task time (Little's law), over the counted tasks
-    inside the steady window that succeeded: a count of ends per time would depend on where the window happens to be cut. Whole-cell
-    rates divide by the time from the first due step to the last end.
+    that succeeded does not tell its tokens. Tasks per hour are concurrency × tasks that succeeded ÷ the time that all took, failed ones
+    included (Little's law; a failure takes server time and finishes nothing), over the counted tasks inside the steady window: a count
+    of ends per time would depend on where the window happens to be cut. Whole-cell rates divide by the time from the first due step to
+    the last end.
     """
     cells = cells.join(_of_steps(steps), on="cell", how="left", maintain_order="left")
     cells = cells.join(_of_tasks(tasks), on="cell", how="left", maintain_order="left")
@@ -105,14 +106,14 @@ def _in_window(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
             requests_in_flight=pl.when(pl.col("sent_ns").is_not_null()).then(busy).sum() / (END - START).first(),
         )
     )
-    counts = pl.col("steady") & pl.col("ok") & COUNTED
+    counts = pl.col("steady") & COUNTED
     of_tasks = (
         tasks.filter("done")
         .group_by("cell", maintain_order=True)
         .agg(
-            window_tasks=counts.sum(),
-            # the slots are full inside the window, so each task took its time ÷ concurrency of the window to itself
-            window_tasks_s=pl.col("task_time_s").filter(counts).sum() / pl.col("concurrency").first(),
+            window_tasks=(counts & pl.col("ok")).sum(),
+            # the slots are full inside the window, so each task, failed or not, took its time ÷ concurrency of the window to itself
+            window_tasks_s=pl.col("slot_s").filter(counts).sum() / pl.col("concurrency").first(),
         )
     )
     return of_steps.join(of_tasks, on="cell", how="left", maintain_order="left")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,45 +63,62 @@ class ArmLoad:
     power_source: str | None
 
     @property
-    def agents(self) -> int | None:
-        """Whole agents per server, ``None`` where nobody can say."""
-        return self._whole(self.found.agents)
+    def agents(self) -> float | None:
+        """Agents per server before rounding, ``None`` where nobody can say."""
+        return self._known(self.found.agents)
 
     @property
-    def agent_ends(self) -> tuple[int | None, int | None]:
+    def agent_ends(self) -> tuple[float | None, float | None]:
         """The interval of :attr:`agents`; ``None``: beyond the measured range, or unknown."""
-        return self._whole(self.found.low), self._whole(self.found.high)
+        return self._known(self.found.low), self._known(self.found.high)
 
-    def _whole(self, agents: float | None) -> int | None:
-        lowest = max((item.loads[0] for item in self.carried if item.loads), default=1)
-        return None if agents is None else whole(agents, lowest)
+    def whole(self, agents: float | None) -> int | None:
+        """Return agents per server as people read them, rounded down."""
+        return None if agents is None else whole(agents, self._lowest)
+
+    @property
+    def _lowest(self) -> int:
+        return max((item.loads[0] for item in self.carried if item.loads), default=1)
+
+    def _known(self, agents: float | None) -> float | None:
+        return None if self.whole(agents) is None else agents
 
     def task_time_s(self, on_each: float) -> tuple[float, float | None, float | None]:
         """Return the mean task time over the mix at a load and its interval, interpolated in both logarithms.
 
-        Agents of a workload finish as many tasks an hour as its task time lets them, so the mean over tasks is the harmonic one.
+        Each workload counts with the tasks that its agents finish.
         """
-        rates = [
-            sum(self.mix[item.workload] / _between(item.loads, item.task_time_s[row], on_each) for item in self.carried)
-            for row in (ESTIMATE, LOW, HIGH)
-        ]
-        time, low, high = (1 / rate for rate in rates)
-        return time, None if math.isnan(low) else low, None if math.isnan(high) else high
 
-    def fleet(self, given: Assumptions, agents: int | None, slower: float = 1.0) -> Fleet | None:
+        def mean(row: int) -> float:
+            times = [_between(item.loads, item.task_time_s[row], on_each) for item in self.carried]
+            return sum(rate * time for rate, time in zip(self._rates(on_each, row), times, strict=True)) / sum(
+                self._rates(on_each, row)
+            )
+
+        return _known(mean)
+
+    def slot_s(self, on_each: float) -> tuple[float, float | None, float | None]:
+        """Return how long one agent takes for a finished task, failed ones included, at a load, and the interval."""
+        return _known(lambda row: 1 / sum(self._rates(on_each, row)))
+
+    def _rates(self, on_each: float, row: int) -> list[float]:
+        """Return what an agent of the mix finishes of each workload a second."""
+        return [self.mix[item.workload] / _between(item.loads, item.slot_s[row], on_each) for item in self.carried]
+
+    def fleet(self, given: Assumptions, agents: float | None, slower: float = 1.0) -> Fleet | None:
         """Return the servers for so many agents per server, ``None`` where a server carries none or nobody knows.
 
         Args:
             given: what was stated.
-            agents: per server.
-            slower: factor on the task times.
+            agents: per server, before rounding: only servers come whole.
+            slower: factor on the time that a finished task takes.
         """
-        if agents is None or agents <= 0:
+        if agents is None or agents < 1 - WHOLE:
             return None
         exact = given.busy / (agents * (1 - given.headroom))
         servers = max(1, math.ceil(exact - WHOLE))
         on_each = given.busy / servers
-        time = self.task_time_s(on_each)[0]
+        time = self.slot_s(on_each)[0]
         if math.isnan(time):
             return None
         tasks_per_hour = given.busy * 3600 / (time * slower)
@@ -119,6 +136,11 @@ class ArmLoad:
             cost_per_1000=None if cost is None else cost / tasks_per_hour * 1000,
             cost_per_year=None if cost is None else cost * given.hours,
         )
+
+
+def _known(of: Callable[[int], float]) -> tuple[float, float | None, float | None]:
+    estimate, low, high = (of(row) for row in (ESTIMATE, LOW, HIGH))
+    return estimate, None if math.isnan(low) else low, None if math.isnan(high) else high
 
 
 def _between(loads: Sequence[int], times: Matrix, at: float) -> float:

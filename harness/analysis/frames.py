@@ -23,7 +23,7 @@ STEPS = (
 )  # fmt: skip
 TASKS = (
     *CELL, "phase", "instance", "task_id", "language", "genre", "steady", "ok", "steps", "task_time_s", "task_time_no_wait_s",
-    "output_tokens",
+    "slot_s", "output_tokens",
 )  # fmt: skip
 CELLS = (
     *CELL, "attempt", "order", "status", "duration_s", "steady_s", "n_tasks", "n_tasks_failed", "n_steps", "n_steps_failed",
@@ -92,7 +92,7 @@ SIZING = (
     "arm", "agents", "agents_low", "agents_high", "capacity", "limited_by", "servers", "servers_low", "servers_high",
     "agents_per_server", "task_time_mean_s", "task_time_mean_s_low", "task_time_mean_s_high", "fleet_tasks_per_hour", "power_watts",
     "power_source", "kwh_per_1000_tasks", "cost_per_1000_tasks", "cost_per_1000_tasks_low", "cost_per_1000_tasks_high",
-    "cost_per_year", "servers_saved",
+    "cost_per_year", "servers_saved", "servers_saved_low", "servers_saved_high",
 )  # fmt: skip
 TORNADO = (  # swing: of cost or servers, whichever moves more, relative to the sizing itself
     "arm", "assumption", "source", "value", "value_low", "value_high", "servers_at_low", "servers_at_high", "cost_at_low", "cost_at_high",

@@ -12,14 +12,18 @@ from harness.analysis.steps import counted
 def headline_limits(tasks: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
     """Return the interval columns of ``frames.SUMMARY`` per workload, arm and concurrency.
 
-    Tasks per hour are concurrency × 3600 ÷ mean task time, so their limits are those of the task time turned over.
+    Tasks per hour are concurrency × 3600 ÷ the time that a finished task takes of a slot, failed tasks included, so their limits are
+    those of that time turned over.
 
     Args:
         tasks: task rows with ``steady``.
         compared: of :func:`harness.analysis.lossless.compare`.
     """
-    good = counted(tasks).filter(pl.col("steady") & pl.col("ok")).with_columns(n=1)
+    steady = counted(tasks).filter("steady")
+    good = steady.filter("ok").with_columns(n=1)
     frame = good.select(LOAD).unique(maintain_order=True)
+    took = steady.with_columns(n=pl.col("ok").cast(pl.Int64))
+    frame = add_ratio(frame, took, LOAD, "slot_mean_s", "slot_s", "n", plus=0.0)
     frame = add_ratio(frame, good, LOAD, "task_time_mean_s", "task_time_s", "n", plus=0.0)
     frame = add_ratio(frame, compared.with_columns(n=1), LOAD, "identical_share", "identical", "n", plus=0.0)
     per_hour = pl.col("concurrency") * 3600
@@ -27,6 +31,6 @@ def headline_limits(tasks: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame
     return frame.select(
         *LOAD,
         *ends,
-        tasks_per_hour_low=per_hour / pl.col("task_time_mean_s_high"),
-        tasks_per_hour_high=per_hour / pl.col("task_time_mean_s_low"),
+        tasks_per_hour_low=per_hour / pl.col("slot_mean_s_high"),
+        tasks_per_hour_high=per_hour / pl.col("slot_mean_s_low"),
     )

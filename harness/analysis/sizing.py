@@ -8,19 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from harness.analysis.agents import Carrying, capacity, carrying, state
 from harness.analysis.fleet import ArmLoad, Assumptions
 from harness.analysis.frames import SIZING, TORNADO, Finding, RunAnalysis
+from harness.analysis.latency import needed
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.tornado import tornado
 from harness.errors import RunFolderError, UsageError
 
 _TEXTS = ("arm", "capacity", "limited_by", "power_source", "assumption", "source")
 _WHOLE = (
-    "agents", "agents_low", "agents_high", "servers", "servers_low", "servers_high", "servers_saved", "servers_at_low", "servers_at_high",
+    "agents", "agents_low", "agents_high", "servers", "servers_low", "servers_high", "servers_saved",
+    "servers_saved_low", "servers_saved_high", "servers_at_low", "servers_at_high",
 )  # fmt: skip
 NOT_THE_RUN = ("no_finished_cell", "steps_missing", "steps_doubled")
 """Findings after which no figure is one of the run: nothing is sized."""
@@ -35,7 +38,8 @@ def schema(names: Sequence[str]) -> dict[str, type[pl.DataType]]:
 class Sizing:
     """The answer: ``arms`` (``frames.SIZING``, the baseline first), ``tornado`` (``frames.TORNADO``, the widest first).
 
-    ``doubts`` are the invalid findings and warnings of the workloads in the mix; ``percentiles`` those of the run.
+    ``doubts`` are the invalid findings and warnings of the workloads in the mix, and percentiles of too few tasks;
+    ``percentiles`` those of the run.
     """
 
     run: str
@@ -46,6 +50,7 @@ class Sizing:
     tornado: pl.DataFrame
     percentiles: pl.DataFrame
     doubts: tuple[Finding, ...]
+    reasons: Mapping[str, Mapping[str, Any]]  # by arm without a figure: "key" of its text, and the values in it
 
 
 def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumptions, run: str) -> Sizing:
@@ -76,9 +81,7 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
     baseline = own[0].baseline if own[0].baseline in everywhere else None
     loads = [_load(arm, carried, analysis, given) for arm in sorted(everywhere, key=lambda arm: arm != baseline)]
     rows = [_row(load, replace(given, power_watts=load.power_watts)) for load in loads]
-    frame = pl.DataFrame(rows, schema=schema(SIZING[:-1]), orient="row")
-    of_baseline = frame.filter(pl.col("arm") == baseline)["servers"].first() if baseline else None
-    saved = pl.when(pl.col("arm") != pl.lit(baseline)).then(pl.lit(of_baseline, pl.Int64) - pl.col("servers"))
+    frame = pl.DataFrame(rows, schema=schema(SIZING[:-3]), orient="row")
     moved = [row for load in loads for row in tornado(load, replace(given, power_watts=load.power_watts))]
     levels = dict.fromkeys(item.slo for item in carried)
     return Sizing(
@@ -88,15 +91,48 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
         if len(levels) == 1
         else "; ".join(dict.fromkeys(f"{item.workload}: {item.slo}" for item in carried)),
         baseline=baseline,
-        arms=frame.with_columns(servers_saved=saved).select(SIZING),
+        arms=frame.with_columns(_saved(frame, baseline)).select(SIZING),
         tornado=pl.DataFrame(moved, schema=schema(TORNADO), orient="row"),
         percentiles=analysis.percentiles.filter(pl.col("workload").is_in([plan.name for plan in own])),
         doubts=tuple(
             item
             for item in analysis.findings
-            if item.severity != "note" and item.workload in (None, *(plan.name for plan in own))
+            if (item.severity != "note" or item.code == "percentile_unsure")
+            and item.workload in (None, *(plan.name for plan in own))
         ),
+        reasons={load.arm: _why_not(load) for load in loads if load.fleet(given, load.agents) is None},
     )
+
+
+def _why_not(load: ArmLoad) -> dict[str, Any]:
+    """Return why an arm carries none or nobody can say: failures, the measured value, or the tasks that are missing."""
+    few = [(item.n_tasks, max(needed(of.percent) for of in item.objectives)) for item in load.carried if not item.loads]
+    if few:
+        return {"key": "few", "n": few[0][0], "needed": few[0][1]}
+    for missed in (item.missed for item in load.carried if item.missed is not None):
+        counts = {"load": missed.load, "n": missed.n, "failed": missed.failed, "objective": missed.objective.text}
+        if missed.failed == missed.n:
+            return {"key": "all_failed", **counts}
+        if math.isinf(missed.observed):
+            return {"key": "failed", **counts}
+        return {"key": "missed", **counts, "observed": missed.observed, "metric": missed.objective.metric}
+    return {"key": "none" if state(load.found) == "none" else "unknown"}
+
+
+def _saved(frame: pl.DataFrame, baseline: str | None) -> list[pl.Expr]:
+    """Return the servers saved and their ends: those of both arms at the ends furthest apart, which is on the safe side."""
+    bare = frame.filter(pl.col("arm") == pl.lit(baseline))
+    ends = (
+        ("", "servers", "servers"),
+        ("_low", "servers_low", "servers_high"),
+        ("_high", "servers_high", "servers_low"),
+    )
+    return [
+        pl.when(pl.col("arm") != pl.lit(baseline))
+        .then(pl.lit(bare[of_bare].first() if bare.height else None, pl.Int64) - pl.col(own))
+        .alias(f"servers_saved{end}")
+        for end, of_bare, own in ends
+    ]
 
 
 def _refuse(analysis: RunAnalysis, run: str) -> None:
@@ -144,16 +180,18 @@ def _row(load: ArmLoad, given: Assumptions) -> tuple[str | float | None, ...]:
     found, agents = load.found, load.agents
     fleet = load.fleet(given, agents)
     low, high = load.agent_ends
+    shown = (load.whole(agents), load.whole(low), load.whole(high))
     if fleet is None:
-        return (load.arm, agents, low, high, state(found), found.limited_by, *[None] * 15)
+        return (load.arm, *shown, state(found), found.limited_by, *[None] * 15)
     # the interval of the servers is that of the agents turned over; a cost is lowest where servers carry most and tasks are fastest
     time, fast, slow = load.task_time_s(fleet.on_each)
-    fewest = load.fleet(given, high, 1.0 if fast is None else fast / time)
-    most = load.fleet(given, low, 1.0 if slow is None else slow / time)
+    taken, least, longest = load.slot_s(fleet.on_each)
+    fewest = load.fleet(given, high, 1.0 if least is None else least / taken)
+    most = load.fleet(given, low, 1.0 if longest is None else longest / taken)
     ends = [None if end is None else end.servers for end in (fewest, most)]
     costs = [None if end is None else end.cost_per_1000 for end in (fewest, most)]
     return (
-        load.arm, agents, low, high, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
+        load.arm, *shown, state(found), found.limited_by, fleet.servers, *ends, fleet.on_each, time, fast, slow,
         fleet.tasks_per_hour, given.power_watts, load.power_source, fleet.kwh_per_1000, fleet.cost_per_1000, *costs,
         fleet.cost_per_year,
     )  # fmt: skip

@@ -49,7 +49,8 @@ def add_times(rows: pl.DataFrame, arms: pl.DataFrame) -> pl.DataFrame:
 
 
 def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a started task: its span, whether all its steps succeeded, and its times (null unless they did).
+    """Return one row a started task: its span, whether all its steps succeeded, and its times (null unless they did;
+    ``slot_s``, the time that it kept its slot, also where it failed).
 
     Task time runs from the due time of the first step to the end of the last. Without waits it is the sum of the step latencies:
     that leaves out the waits as they really were (next due − previous end), not as they were recorded.
@@ -75,8 +76,10 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
     in_wait = (pl.col("phase") == "cool_down") & ~pl.col("failed") & ~pl.col("ok")
     return tasks.with_columns(
         end_ns=pl.when(in_wait).then(pl.col("end_ns").max().over("cell")).otherwise("end_ns"),
-        task_time_s=pl.when("ok").then((pl.col("end_ns") - pl.col("start_ns")) / 1e9),
         task_time_no_wait_s=pl.when("ok").then(pl.col("busy_ns") / 1e9),
+    ).with_columns(
+        task_time_s=pl.when("ok").then((pl.col("end_ns") - pl.col("start_ns")) / 1e9),
+        slot_s=(pl.col("end_ns") - pl.col("start_ns")) / 1e9,
     )
 
 

@@ -12,20 +12,21 @@ MOST_HEADROOM = 0.95
 
 
 def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None, ...]]:
-    """Return ``frames.TORNADO`` of one arm, the assumption that moves the answer most first; nothing where there is no answer."""
+    """Return ``frames.TORNADO`` of one arm, the assumption that moves the answer most first, those without an interval last.
+
+    Nothing where there is no answer.
+    """
     agents = load.agents
     base = load.fleet(given, agents)
     if base is None or agents is None:
         return []
     rows = []
     low, high = load.agent_ends
-    if low is not None or high is not None:
-        moved = [load.fleet(given, end) for end in (low, high)]
-        rows.append(_moved(load.arm, "agents_per_server", "measured", (agents, low, high), base, moved))
-    time, fast, slow = load.task_time_s(base.on_each)
-    if fast is not None and slow is not None:
-        moved = [load.fleet(given, agents, end / time) for end in (fast, slow)]
-        rows.append(_moved(load.arm, "task_time", "measured", (time, fast, slow), base, moved))
+    moved = [load.fleet(given, end) for end in (low, high)]
+    rows.append(_moved(load.arm, "agents_per_server", "measured", (agents, low, high), base, moved))
+    time, fast, slow = load.slot_s(base.on_each)
+    moved = [None if end is None else load.fleet(given, agents, end / time) for end in (fast, slow)]
+    rows.append(_moved(load.arm, "task_time", "measured", (time, fast, slow), base, moved))
     for name, ends in _tried(given).items():
         moved = [load.fleet(replace(given, **{name: end}), agents) for end in ends]  # type: ignore[arg-type]
         source = "measured" if name == "power_watts" and load.power_source == "nvml" else "stated"
@@ -34,7 +35,7 @@ def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None,
 
 
 def _tried(given: Assumptions) -> dict[str, tuple[float, float]]:
-    """Return the two values that are tried for each stated assumption."""
+    """Return the two values that are tried for each stated assumption; the value itself lies between them."""
     tried = {
         name: (value * (1 - FIFTH), value * (1 + FIFTH))
         for name in ("agents", "busy_share", "price", "power_watts", "kwh_price", "hours")
@@ -42,9 +43,13 @@ def _tried(given: Assumptions) -> dict[str, tuple[float, float]]:
     }
     tried["busy_share"] = (tried["busy_share"][0], min(tried["busy_share"][1], 1.0))
     tried["hours"] = (tried["hours"][0], min(tried["hours"][1], HOURS))
-    tried["headroom"] = (max(given.headroom - 0.1, 0.0), min(given.headroom + 0.1, MOST_HEADROOM))
+    more = given.headroom + 0.1
+    tried["headroom"] = (
+        max(given.headroom - 0.1, 0.0),
+        more if more <= MOST_HEADROOM else (1 + given.headroom) / 2,
+    )
     if given.years is not None:
-        tried["years"] = (max(given.years - 1, 1.0), given.years + 1)
+        tried["years"] = (given.years - 1 if given.years >= 2 else given.years / 2, given.years + 1)
     if given.price is None:
         for name in ("hours", "kwh_price", "power_watts"):  # they move the cost alone
             tried.pop(name, None)
@@ -61,13 +66,19 @@ def _moved(
 ) -> tuple[str | float | None, ...]:
     low, high = moved
     swings = [
-        abs(high.exact - low.exact) / base.exact if low and high else None,
-        abs(high.cost_per_1000 - low.cost_per_1000) / base.cost_per_1000
-        if low and high and low.cost_per_1000 and high.cost_per_1000 and base.cost_per_1000
-        else None,
+        _swing([None if fleet is None else fleet.exact for fleet in (base, low, high)]),
+        _swing([None if fleet is None else fleet.cost_per_1000 for fleet in (base, low, high)]),
     ]
     known = [swing for swing in swings if swing is not None]
     return (
         arm, name, source, *values, low.servers if low else None, high.servers if high else None,
         low.cost_per_1000 if low else None, high.cost_per_1000 if high else None, max(known, default=None),
     )  # fmt: skip
+
+
+def _swing(figures: Sequence[float | None]) -> float | None:
+    """Return how far a figure moves between both ends relative to itself, from itself where only one end is known."""
+    base, low, high = figures
+    if not base or (low is None and high is None):
+        return None
+    return abs((base if high is None else high) - (base if low is None else low)) / base

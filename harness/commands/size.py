@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from harness.analysis.fleet import Assumptions
 
 SUMS = (1.0, 100.0)  # what the shares of a mix may sum up to
+RANGES = {
+    "--agents": (1.0, 1e9),
+    "--price": (1e-6, 1e15),
+    "--years": (0.01, 100.0),
+    "--hours": (1.0, 8766.0),  # of a year, leap years averaged in
+    "--power-watts": (1e-3, 1e9),
+    "--kwh-price": (1e-9, 1e9),
+}
+LEAST_BUSY = 1e-6
+MOST_HEADROOM = 0.99
 NEARLY = 1e-3  # of a sum: thirds are written as 33.33
 
 
@@ -103,19 +113,21 @@ def assumptions(args: argparse.Namespace, workloads: Sequence[str]) -> Assumptio
     """
     from harness.analysis.fleet import HOURS, Assumptions
 
-    agents = _number("--agents", args.agents, "a whole number above 0")
+    agents = _within("--agents", args.agents)
     if agents is None or not agents.is_integer():
         raise UsageError(f"--agents is {args.agents!r}; give a whole number above 0")
-    price, years = _number("--price", args.price), _number("--years", args.years)
+    price, years = _within("--price", args.price), _within("--years", args.years)
     if (price is None) != (years is None):
         raise UsageError(
             "--price and --years belong together: the price of a server is spread over the years of its use"
         )
-    watts, kwh_price = _number("--power-watts", args.power_watts), _number("--kwh-price", args.kwh_price)
-    hours = _number("--hours", args.hours) or HOURS
-    if hours > HOURS:
-        raise UsageError(f"--hours is {args.hours!r}; a year has {HOURS:.0f}")
+    watts, kwh_price = _within("--power-watts", args.power_watts), _within("--kwh-price", args.kwh_price)
+    hours = _within("--hours", args.hours) or HOURS
     busy, headroom = share("--busy-share", args.busy_share), share("--headroom", args.headroom)
+    if 0 < busy < LEAST_BUSY:
+        raise UsageError(f"--busy-share is {args.busy_share!r}; give at least {LEAST_BUSY:g}, or fewer agents")
+    if MOST_HEADROOM < headroom < 1:
+        raise UsageError(f"--headroom is {args.headroom!r}; give at most {MOST_HEADROOM:g}")
     if busy == 0:
         raise UsageError(f"--busy-share is {args.busy_share!r}; give a share above 0 up to 1, such as 0.4 or 40%")
     if headroom == 1:
@@ -143,6 +155,15 @@ def _number(option: str, text: str | None, allowed: str = "a number above 0") ->
         raise UsageError(f"{option} is {text!r}; give {allowed}") from None
     if not math.isfinite(value) or value <= 0:
         raise UsageError(f"{option} is {text!r}; give {allowed}")
+    return value
+
+
+def _within(option: str, text: str | None) -> float | None:
+    """Return a number inside :data:`RANGES`, so that no figure made of it overflows or vanishes."""
+    least, most = RANGES[option]
+    value = _number(option, text, "a whole number above 0" if option == "--agents" else "a number above 0")
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"{option} is {text!r}; give a number from {least:g} to {most:,.0f}")
     return value
 
 

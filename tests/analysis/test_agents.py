@@ -150,7 +150,7 @@ def test_a_workload_without_objectives_has_no_row(tmp_path: Path) -> None:
 def carries(workload: str, reached: float, highest: int = 16) -> Carrying:
     """Return an arm that surely carries so many agents of a workload."""
     three = np.full((1, 3), reached)
-    return Carrying(workload, ARM, (parse_slo("task_time_p50", "9s"),), (1, highest), 6, three, np.ones((3, 2)))
+    return Carrying(workload, ARM, (parse_slo("task_time_p50", "9s"),), (1, highest), 6, three, *(np.ones((3, 2)),) * 2)
 
 
 def test_a_mix_takes_each_workloads_share_of_a_server() -> None:

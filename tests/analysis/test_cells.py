@@ -64,6 +64,16 @@ def test_tasks_per_hour_do_not_depend_on_where_the_tail_begins(tmp_path: Path) -
     assert figures(tmp_path, records)["tasks_per_hour"] == pytest.approx(4800)
 
 
+def test_failed_tasks_take_time_and_finish_nothing(tmp_path: Path) -> None:
+    """Of four tasks of 1 s two fail: two in 4 s are 1,800 an hour, in the cell and in the summary alike."""
+    failing = [step(cell_key(), f"f{i}", due=1000 * i, end=1000 * (i + 1), error_kind="timeout") for i in (2, 3)]
+    records = [*solo_tasks(cell_key(), [1000, 1000]), *failing]
+    analysis = analyse(run_folder(tmp_path, records))
+    assert analysis.cells["tasks_per_hour"].to_list() == [1800]
+    assert analysis.summary["tasks_per_hour"].to_list() == [1800]
+    assert analysis.summary["task_time_mean_s"].to_list() == [1]
+
+
 def test_a_step_that_does_not_tell_its_tokens_leaves_the_rate_unknown(tmp_path: Path) -> None:
     """Of two answers one tells no token count: the rate is not that of the other alone; tasks per hour stand."""
     records = [*solo_tasks(cell_key(), [1000]), step(cell_key(), "t2", due=1000, end=2000, output_tokens=None)]

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from harness.analysis.frames import RunAnalysis
+from harness.analysis.frames import Finding, RunAnalysis
 from reports.headlines import headlines
 from reports.wording import LANGUAGES, wording
 from tests.reports import sample
@@ -76,6 +76,15 @@ def test_agents_are_called_different_only_where_their_intervals_are_apart(
     found = headlines(agents(**changes), EN)[1]
     assert words in found.text
     assert found.certainty in (level, "clear" if changes.get("capacity") == "none" else level)
+
+
+def test_percentiles_of_few_tasks_leave_the_agents_in_doubt() -> None:
+    """Both ends of the interval are known, yet fewer tasks than p90 needs stand behind it; the other sentences stay as they are."""
+    run = agents(agents=14, agents_low=12, agents_high=15, interval="both", capacity="found")
+    values = {"objective": "task_time_p90", "concurrency": 1, "n_needed": 64, "n_tasks": 20}
+    note = Finding("percentile_unsure", "note", run.summary["workload"][0], None, values)
+    assert [item.certainty for item in headlines(run, EN)] == ["clear", "clear", "clear"]
+    assert [item.certainty for item in headlines(replace(run, findings=(note,)), EN)] == ["clear", "limited", "clear"]
 
 
 def test_without_a_service_level_the_second_sentence_says_what_to_state() -> None:
