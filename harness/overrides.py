@@ -110,8 +110,8 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     else:
         kept, data["arms"] = servers
         data["engine"]["base_url"] = None
-        given = f"--base-url {shown_address(overrides.base_url or '')}"
-        options |= {("arms", index, "base_url"): given for index in range(len(kept))}
+        option = f"--base-url {shown_address(overrides.base_url or '')}"
+        options |= {("arms", index, "base_url"): option for index in range(len(kept))}
     if overrides.base_url is not None:
         data["engine"]["launch"] = None
     try:
