@@ -1,8 +1,7 @@
 """The one vocabulary of figures: every column of CSV, Excel, HTML and console, with header, unit and definition.
 
 The names are the machine names that ``harness/analysis/frames.py`` uses. Units: ``s`` and ``ms`` for times, ``x`` for a
-ratio to the baseline (1 = no change), ``share`` for 0 to 1 (shown to people as %), otherwise what is counted; ``None``
-has no unit.
+ratio to the baseline (1 = no change), ``share`` for 0 to 1 (shown as %), otherwise what is counted; ``None``: no unit.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class NoMeter:
 class GpuMeter:
     """Sums over the graphics processors that programs started from here can see."""
 
-    library: Any
+    nvml: Any
     handles: tuple[ctypes.c_void_p, ...]
     names: tuple[str, ...]
 
@@ -54,7 +54,7 @@ class GpuMeter:
         total = 0
         for handle in self.handles:
             value = ctypes.c_ulonglong()
-            if self.library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value)) != _SUCCESS:
+            if self.nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value)) != _SUCCESS:
                 return None
             total += value.value
         return total / MILLI

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import library as operators
 from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -29,7 +30,7 @@ FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC", "-mavx512f", "-mavx512bw", "-mav
 
 
 @lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
+def kernels() -> ctypes.CDLL | None:
     """Build and load the kernels; None without a C compiler or a processor that has bf16 products."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     flags = Path("/proc/cpuinfo")
@@ -49,7 +50,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def _call(name: str, sizes: tuple[int, int, int, int], scale: float, tensors: tuple[torch.Tensor, ...]) -> None:
-    loaded = library()
+    loaded = kernels()
     assert loaded is not None  # fits() says so before
     getattr(loaded, name)(*sizes, ctypes.c_float(scale), *(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors))
 
@@ -58,7 +59,7 @@ def _sizes(query: torch.Tensor, key: torch.Tensor) -> tuple[int, int, int, int]:
     return query.shape[0], query.shape[1], key.shape[1], query.shape[2]
 
 
-@torch.library.custom_op("spec_reference::attention", mutates_args=())
+@operators.custom_op("spec_reference::attention", mutates_args=())
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,7 +76,7 @@ def _(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float)
     return torch.empty_like(query.contiguous()), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("spec_reference::attention_gradients", mutates_args=())
+@operators.custom_op("spec_reference::attention_gradients", mutates_args=())
 def attention_gradients(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -161,7 +162,7 @@ def _no_mask(*_: Any, **__: Any) -> None:
 
 def register() -> bool:
     """Make the name `NAME` known to transformers; false where the kernels cannot be built here."""
-    if library() is None:
+    if kernels() is None:
         return False
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, _no_mask)
