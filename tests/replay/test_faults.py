@@ -129,14 +129,14 @@ async def test_nothing_listens() -> None:
 
 
 async def test_wrong_path() -> None:
-    """An address with /v1 in it asks for /v1/v1/…: the record has the server's answer and says how the address is to be written."""
+    """An address with a path that the server does not have: the record has its answer and says how the address is to be written."""
 
     def script(request: Request) -> Reply:
-        assert request.path == "/v1/v1/chat/completions"
+        assert request.path == "/api/v1/chat/completions"
         return json_reply({"detail": "Not Found"}, 404)
 
     async with FakeServer(script) as server:
-        record, _ = await record_from(f"{server.base_url}/v1")
+        record, _ = await record_from(f"{server.base_url}/api")
     kind, message = failure(record)
     assert kind == "http_status"
     assert message.startswith("status 404: ")
