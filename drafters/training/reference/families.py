@@ -35,7 +35,7 @@ class Work:
 
 
 def plan(settings: Mapping[str, Any], prompts: Path, target: Path, out: Path) -> list[Work]:
-    """List the stages in order: corpora, answers, then every drafter."""
+    """List the stages in order: corpora, answers, the target's states on them, then every drafter."""
     made: list[Work] = []
     for folder, parts in COUNTS.items():
         corpus, answers = out / f"{folder}-corpus", out / f"{folder}-answers"
@@ -47,6 +47,11 @@ def plan(settings: Mapping[str, Any], prompts: Path, target: Path, out: Path) ->
         limit = str(settings["answers"][folder])
         own = ["--corpus", str(corpus), "--target", str(target), "--limit-tokens", limit]
         made.append(_work(f"{folder} answers", "regenerate", answers, [*own, *_options(settings["regenerate"])]))
+        # the target goes over each text once for all drafters, not once for each
+        own = ["--examples", str(answers), "--target", str(target)]
+        made.append(
+            _work(f"{folder} states", "capture", out / f"{folder}-states", [*own, *_options(settings["capture"])])
+        )
     for family, choice in settings["families"].items():
         for method, own in settings["methods"].items():
             start = (
@@ -78,7 +83,8 @@ def _work(name: str, stage: str, out: Path, arguments: Sequence[str]) -> Work:
 
 
 def _examples(out: Path, folders: Sequence[str]) -> list[str]:
-    return [word for folder in folders for word in ("--examples", str(out / f"{folder}-answers"))]
+    own = [("--examples", f"{folder}-answers", "--features", f"{folder}-states") for folder in folders]
+    return [word for a, answers, b, states in own for word in (a, str(out / answers), b, str(out / states))]
 
 
 def _options(options: Mapping[str, Any]) -> list[str]:
