@@ -21,7 +21,9 @@ from harness.store import RunFolder
 
 STARTS = 5
 COMMAND = [sys.executable, "-m", "harness"]
-RUN = ["run", "workloads/coding-en.yaml", "--limit-tasks", "1", "--concurrency", "1", "--arms", "baseline,ngram-simple"]
+MODEL = ["--engine", "llamacpp", "--model", "smollm2-135m"]
+RUN = ["run", "workloads/coding-en.yaml", *MODEL, "--limit-tasks", "1", "--concurrency", "1", "--arms"]
+RUN += ["baseline,ngram-simple"]
 
 
 def first_request_s(folder: Path) -> float:

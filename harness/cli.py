@@ -85,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         "--model", help="model name (see harness models list), or path of a GGUF file (builtin: a Hugging Face folder)"
     )
     command.add_argument(
+        "--context-tokens", type=int, metavar="N", help="tokens of context for each request instead of the file's own"
+    )
+    command.add_argument(
         "--base-url",
         metavar="URL | ARM=URL,…",
         help="attach to running servers instead of starting them: one address (llamacpp: for the one arm named with --arms), or, for "
@@ -252,6 +255,7 @@ def _overrides(args: argparse.Namespace) -> Overrides:
         max_tokens=args.max_tokens,
         quick=args.quick,
         api_key_env=args.api_key_env,
+        context_tokens=args.context_tokens,
     )
 
 

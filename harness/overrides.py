@@ -38,6 +38,7 @@ class Overrides:
     max_tokens: int | None = None
     quick: bool = False
     api_key_env: str | None = None
+    context_tokens: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the overrides for the manifest, so that a run can be continued as it was started."""
@@ -88,12 +89,21 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     """
     given = loaded.workload
     data = _scaled(given, overrides)
-    for option, value in (("kind", overrides.engine), ("model", overrides.model), ("base_url", overrides.base_url)):
+    for option, value in (
+        ("kind", overrides.engine),
+        ("model", overrides.model),
+        ("base_url", overrides.base_url),
+        ("context_tokens", overrides.context_tokens),
+    ):
         if value is not None:
             data["engine"][option] = value
     options: dict[tuple[str | int, ...], str] = {
         ("engine", key): f"--{key.replace('_', '-')} {shown_address(value) if key == 'base_url' else value}"
-        for key, value in (("model", overrides.model), ("base_url", overrides.base_url))
+        for key, value in (
+            ("model", overrides.model),
+            ("base_url", overrides.base_url),
+            ("context_tokens", overrides.context_tokens),
+        )
         if value is not None
     }
     if overrides.engine is not None and overrides.engine != given.engine.kind:
@@ -264,5 +274,6 @@ def _explain(item: Any) -> str:
     if "access" in item["loc"]:  # what was given may be the key itself
         return f"--api-key-env: {item['msg'].removeprefix('Value error, ')}"
     options |= {"tasks_per_cell": "--limit-tasks", "steps_per_task": "--limit-steps", "sampling": "--max-tokens"}
-    option = options.get(str(item["loc"][0]), ".".join(map(str, item["loc"])))
+    own = "--context-tokens" if item["loc"][-1] == "context_tokens" else options.get(str(item["loc"][0]))
+    option = own or ".".join(map(str, item["loc"]))
     return f"{option} is {item['input']!r:.80}: {item['msg'][0].lower()}{item['msg'][1:]}"

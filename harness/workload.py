@@ -73,7 +73,8 @@ class EngineSpec(_Strict):
 
     def launch_for(self, arm: Arm) -> Launch | None:
         """Return how an arm's server is started, ``None`` where no command of the file starts it."""
-        return launch_of(arm.name, self.launch, arm.launch, drafts=arm.method != "none")
+        drafts = arm.method != "none"
+        return launch_of(arm.name, self.launch, arm.launch, drafts=drafts, context_tokens=self.context_tokens)
 
 
 class Arm(_Strict):

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harness.redaction import holds_secret, is_file
 from harness.yaml_lines import Options
 
-PLACES: tuple[str, ...] = ("port", "model", "speculative_config", "arm")
+PLACES: tuple[str, ...] = ("port", "model", "context_tokens", "speculative_config", "arm")
 HEALTH = "/health"
 START_TIMEOUT_S = 600.0  # a large model takes minutes to load
 _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -27,7 +27,8 @@ _LONGEST = 300  # of one argument in a message; a configuration in JSON fits
 # what may be meant as a place: {Port}, { port }, {max-model-len}; and one that is not closed
 _MEANT = re.compile(r"(?<![{$])\{(\s*[A-Za-z_][A-Za-z0-9_ -]*?\s*)\}(?!\})")
 _OPEN = re.compile(
-    r"(?<![{$])\{\s*(port|model|arm|speculative[_-]config)(?=$|[\s/\"'&:,])(?!\s*\}|\s*:\s)", re.IGNORECASE
+    r"(?<![{$])\{\s*(port|model|arm|context[_-]tokens|speculative[_-]config)(?=$|[\s/\"'&:,])(?!\s*\}|\s*:\s)",
+    re.IGNORECASE,
 )
 
 
@@ -76,8 +77,8 @@ class LaunchSpec(BaseModel):
 
     An arm's ``command`` stands behind the engine's, its ``env`` is merged over the engine's, and of every other key its own value
     counts. ``command`` is an argument list, run without a shell. In it, in ``env`` and in ``log`` are filled in: ``{port}`` (a free
-    port), ``{model}`` (``engine.model``), ``{arm}``, ``{speculative_config}`` (as JSON in one argument; where an arm has none the
-    argument is left out, together with the flag before it) and ``${NAME}`` (of the environment: keys stand in no file). ``env`` is
+    port), ``{model}`` (``engine.model``), ``{context_tokens}`` (``engine.context_tokens``), ``{arm}``, ``{speculative_config}`` (as
+    JSON in one argument; where an arm has none the argument is left out, together with the flag before it) and ``${NAME}`` (of the environment: keys stand in no file). ``env`` is
     added to the harness's environment.
     ``health`` is the path that answers 200 once the server is ready, within ``start_timeout_s`` (600 where it is not said). ``log``
     is the file of its output (``engine/<arm>.log`` of the run where it is not said), ``cwd`` the folder it runs in; both are relative
@@ -110,6 +111,7 @@ class Launch:
     speculative_config: Mapping[str, Any] | None
     cwd: str | None
     side_by_side: bool
+    context_tokens: int
 
     @property
     def takes_port(self) -> bool:
@@ -165,6 +167,7 @@ class Launch:
         return {
             "port": "" if port is None else str(port),
             "model": model,
+            "context_tokens": str(self.context_tokens),
             "arm": self.arm,
             "speculative_config": config,
         }
@@ -185,10 +188,13 @@ def _cut(argument: str) -> str:
     return f"{first[:_LONGEST]} …" if more or len(first) > _LONGEST else argument
 
 
-def launch_of(arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, drafts: bool) -> Launch | None:
+def launch_of(
+    arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, drafts: bool, context_tokens: int
+) -> Launch | None:
     """Return how the server of an arm is started, ``None`` if neither the engine nor the arm says.
 
     ``drafts``: whether the arm has a drafter; a baseline takes no ``speculative_config`` over from the engine.
+    ``context_tokens`` is the engine's.
     """
     given = [spec for spec in (own, shared) if spec is not None]
     if not given:
@@ -208,4 +214,5 @@ def launch_of(arm: str, shared: LaunchSpec | None, own: LaunchSpec | None, *, dr
         speculative_config=first("speculative_config") if drafts else None,
         cwd=first("cwd"),
         side_by_side=bool(first("side_by_side")),
+        context_tokens=context_tokens,
     )

@@ -209,6 +209,14 @@ def test_arms_with_shipped_drafters_exist_for_the_shipped_target_alone(tmp_path:
         apply(loaded, Overrides(model="smollm2-135m", arms=("baseline", "own")))
 
 
+def test_the_context_can_be_another_one(tmp_path: Path) -> None:
+    """``--context-tokens`` stands for the file's own; one that is too small is refused by the name of the option."""
+    loaded = load(written(tmp_path, SHARED))
+    assert apply(loaded, Overrides(context_tokens=5120)).workload.engine.context_tokens == 5120
+    with pytest.raises(UsageError, match=r"^--context-tokens is 8: input should be greater than or equal to 256$"):
+        apply(loaded, Overrides(context_tokens=8))
+
+
 def test_names_and_baselines_are_counted_for_each_engine(tmp_path: Path) -> None:
     """One name may stand for an arm of each engine, but not twice on one; so may a baseline."""
     two = SHARED.replace("name: baseline, method: none", "name: baseline, method: none, engine: llamacpp")

@@ -46,7 +46,7 @@ def written(folder: Path, content: str) -> Path:
 def launch(shared: dict[str, Any] | None, own: dict[str, Any] | None, *, drafts: bool = True) -> Launch:
     """Return how an arm's server is started."""
     specs = [None if keys is None else LaunchSpec.model_validate(keys) for keys in (shared, own)]
-    found = launch_of("a", *specs, drafts=drafts)
+    found = launch_of("a", *specs, drafts=drafts, context_tokens=4096)
     assert found is not None
     return found
 
@@ -58,18 +58,27 @@ def test_an_arm_adds_to_what_all_share() -> None:
     assert found.command == ("serve", "1", "--x")
     assert found.env == {"A": "1", "B": "2"}
     assert (found.health, found.start_timeout_s, found.side_by_side) == ("/up", 60.0, True)
-    assert launch_of("a", None, None, drafts=True) is None
+    assert launch_of("a", None, None, drafts=True, context_tokens=4096) is None
     assert launch({"command": ["serve"]}, None).health == "/health"
 
 
 def test_places_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Port, model, arm and variables; JSON of the user's own and doubled braces are no places."""
+    """Port, model, context, arm and variables; JSON of the user's own and doubled braces are no places."""
     monkeypatch.setenv("LAUNCH_TEST_KEY", "sk-{port}")
-    command = ["s", "--port={port}", "{model}", "{arm}.log", '{"a": {}}', "{{port}}", "${LAUNCH_TEST_KEY}"]
+    command = [
+        "s",
+        "--port={port}",
+        "{model}",
+        "{context_tokens}",
+        "{arm}.log",
+        '{"a": {}}',
+        "{{port}}",
+        "${LAUNCH_TEST_KEY}",
+    ]
     found = launch({"command": command}, None)
     assert found.takes_port
     assert found.arguments(port=8001, model="m") == [
-        "s", "--port=8001", "m", "a.log", '{"a": {}}', "{{port}}", "sk-{port}",
+        "s", "--port=8001", "m", "4096", "a.log", '{"a": {}}', "{{port}}", "sk-{port}",
     ]  # fmt: skip
     assert found.variables() == ["LAUNCH_TEST_KEY"]
     assert found.secrets() == ["sk-{port}"]
@@ -106,7 +115,7 @@ def test_a_workload_of_launched_arms_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; did you mean {port}? known: {port}, {model}, {speculative_config}, {arm}"),
+        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; did you mean {port}? known: {port}, {model}, {context_tokens}, {speculative_config}, {arm}"),
         ('"{port}"', '"{ port }"', 6, "unknown place { port }; did you mean {port}? known"),
         ('"{port}"', '"{PORT}"', 6, "unknown place {PORT}; did you mean {port}?"),
         ('"{port}"', '"{port"', 6, "the place '{port' is not closed; write {port}"),

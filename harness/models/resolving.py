@@ -82,7 +82,7 @@ def resolve_folder(
     if path.is_file():
         raise ModelError(
             f"{model} is a file; the builtin engine reads a Hugging Face folder: make one of a GGUF file with "
-            f"'python -m drafters.convert {model} FOLDER' and give that folder"
+            f"'python -m drafters.convert {model} FOLDER' and give that folder, or let llama.cpp run it: --engine llamacpp"
         )
     if not path.is_dir():
         raise ModelError(_no_model(model, "a Hugging Face folder"))

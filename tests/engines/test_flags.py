@@ -12,7 +12,13 @@ from harness.workload_launch import LaunchSpec, launch_of
 
 def flags(arm: str, *command: str, **keys: Any) -> ArmFlags:
     """Return the flags of a command line."""
-    launch = launch_of(arm, LaunchSpec.model_validate({"command": list(command), **keys}), None, drafts=arm != "base")
+    launch = launch_of(
+        arm,
+        LaunchSpec.model_validate({"command": list(command), **keys}),
+        None,
+        drafts=arm != "base",
+        context_tokens=4096,
+    )
     assert launch is not None
     return from_command(launch)
 

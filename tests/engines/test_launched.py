@@ -59,7 +59,7 @@ def server(
 ) -> LaunchedServer:
     """Return a server that is not started yet; ``told`` collects what its progress is told."""
     given = LaunchSpec.model_validate({"command": PROGRAM, "start_timeout_s": 60.0, **keys})
-    launch = launch_of(arm, None, given, drafts=arm != "baseline")
+    launch = launch_of(arm, None, given, drafts=arm != "baseline", context_tokens=4096)
     assert launch is not None
     kept = [] if told is None else told
     return LaunchedServer(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.live.running import ROOT, Place
 
 MODELS = ROOT / ".models"
 REPORTS = Path("reports/runs/engines")
+CONTEXT = 5120
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +51,13 @@ def target(pytestconfig: pytest.Config) -> str:
     link.unlink(missing_ok=True)
     link.symlink_to(folder.resolve(), target_is_directory=True)
     return link.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(scope="session")
+def context(target: str) -> int:
+    """Tokens of context for each request: what the tasks need with a tokenizer of English, or all that the model has."""
+    config = json.loads((ROOT / target / "config.json").read_text(encoding="utf-8"))
+    return min(CONTEXT, int(config["max_position_embeddings"]))
 
 
 @pytest.fixture(scope="session")

@@ -50,10 +50,11 @@ def command(*arguments: str, port: int, path: str) -> Iterator[str]:
         process.wait(30)
 
 
-async def test_doctor_of_vllm(place: Place, target: str, tmp_path: Path) -> None:
+async def test_doctor_of_vllm(place: Place, target: str, context: int, tmp_path: Path) -> None:
     """A server that drafts and tells its acceptance is fit, and the screen says so."""
     workload = load(ROOT / OF_VLLM[0]).workload
-    launch = workload.engine.launch_for(workload.arms[1])
+    engine = workload.engine.model_copy(update={"context_tokens": context})
+    launch = engine.launch_for(workload.arms[1])
     assert launch is not None
 
     async def status(base_url: str, path: str) -> int | None:
@@ -69,10 +70,10 @@ async def test_doctor_of_vllm(place: Place, target: str, tmp_path: Path) -> None
     assert "0.32.0" in screen
 
 
-def test_doctor_of_llama_server(place: Place, gguf: Path, tmp_path: Path) -> None:
+def test_doctor_of_llama_server(place: Place, gguf: Path, context: int, tmp_path: Path) -> None:
     """A llama-server that drafts is fit."""
     arm = load(OF_LLAMA[0]).workload.arms[1]
-    with llama_server(gguf, arm, tmp_path / "server.log") as address:
+    with llama_server(gguf, arm, tmp_path / "server.log", context) as address:
         code, _ = ask(place, "llama-server", address)
     assert code == FIT
 

@@ -22,10 +22,10 @@ WORKLOADS = [ROOT / f"workloads/servers/llama-server/{name}.yaml" for name in ("
 
 
 @contextmanager
-def llama_server(model: Path, arm: Arm, log: Path) -> Iterator[str]:
+def llama_server(model: Path, arm: Arm, log: Path, context: int) -> Iterator[str]:
     """Run a llama.cpp server for an arm and give its address; its parent is this process, not the harness."""
     config = {
-        **engine_config(arm), "model": str(model), "draft_model": None, "n_parallel": SLOTS, "context_tokens": 5120, "threads": 1,
+        **engine_config(arm), "model": str(model), "draft_model": None, "n_parallel": SLOTS, "context_tokens": context, "threads": 1,
         "attention": "engine", "cache_ram_mib": 0, "slot_save_path": None,
     }  # fmt: skip
     command = [sys.executable, "-m", "harness.engines.llamacpp_server", "--config", json.dumps(config)]
@@ -54,17 +54,17 @@ def at(workload: Path, addresses: dict[str, str], folder: Path) -> str:
     return os.path.relpath(path, ROOT)
 
 
-def test_llama_server_by_url(place: Place, gguf: Path) -> None:
+def test_llama_server_by_url(place: Place, gguf: Path, context: int) -> None:
     """Servers that somebody else started: the same records, and acceptance equal to llama.cpp's counters to the token."""
     folder = ROOT / place.reports / "llama-server-files"
     folder.mkdir(parents=True, exist_ok=True)
     baseline, drafting = load(WORKLOADS[0]).workload.arms
     with (
-        llama_server(gguf, baseline, folder / "baseline.log") as one,
-        llama_server(gguf, drafting, folder / "ngram.log") as two,
+        llama_server(gguf, baseline, folder / "baseline.log", context) as one,
+        llama_server(gguf, drafting, folder / "ngram.log", context) as two,
     ):
         files = [at(path, {baseline.name: one, drafting.name: two}, folder) for path in WORKLOADS]
-        run = place.run("llama-server", files, resumable=False)
+        run = place.run("llama-server", files, "--context-tokens", str(context), resumable=False)
     assert run.manifest["engine"]["attached"] is True
     check_counts(run, drafting.name)
     check_figures(run, drafting.name)

@@ -11,7 +11,7 @@ WORKLOADS = [f"workloads/servers/vllm-cpu/{name}.yaml" for name in ("office-ko",
 VERSION = "0.32.0"
 
 
-def test_vllm_by_launch(place: Place, target: str) -> None:
+def test_vllm_by_launch(place: Place, target: str, context: int) -> None:
     """Both arms on fresh servers, A B B A: acceptance of each step from the answers, equal to vLLM's counters to the token."""
     python = shutil.which("python3")
     assert python is not None
@@ -20,7 +20,7 @@ def test_vllm_by_launch(place: Place, target: str) -> None:
     assert found.stdout.strip() == VERSION, (
         f"python3 on PATH has no vllm-cpu {VERSION}; start this with: make test-engines"
     )
-    run = place.run(f"vllm-{VERSION}", WORKLOADS, "--model", target)
+    run = place.run(f"vllm-{VERSION}", WORKLOADS, "--model", target, "--context-tokens", str(context))
     engine = run.manifest["engine"]
     assert (engine["engine"], engine["version"]) == ("vllm", VERSION)
     assert engine["probed"]["ngram"]["per_request_acceptance"]["value"] in ("request", "round")

@@ -58,10 +58,12 @@ def plan(settings: Mapping[str, Any], prompts: Path, target: Path, out: Path) ->
                 [] if "start" not in choice else ["--start", str(out / f"{choice['start']}-{method}" / "checkpoint")]
             )
             words = [*start, "--mix", choice["mix"], *_examples(out, choice["examples"])]
+            words += _states(out, choice["examples"])
             made.append(_train(f"{family}-{method}", {"method": method, **own}, settings, target, out, words))
     everything = settings["families"]["adapted"]
     for name, own in settings["shared"].items():
         words = ["--mix", everything["mix"], *_examples(out, everything["examples"])]
+        words += [] if own["method"] == "ngram" else _states(out, everything["examples"])  # it counts tokens alone
         made.append(_train(name, own, settings, target, out, words))
     return made
 
@@ -83,8 +85,11 @@ def _work(name: str, stage: str, out: Path, arguments: Sequence[str]) -> Work:
 
 
 def _examples(out: Path, folders: Sequence[str]) -> list[str]:
-    own = [("--examples", f"{folder}-answers", "--features", f"{folder}-states") for folder in folders]
-    return [word for a, answers, b, states in own for word in (a, str(out / answers), b, str(out / states))]
+    return [word for folder in folders for word in ("--examples", str(out / f"{folder}-answers"))]
+
+
+def _states(out: Path, folders: Sequence[str]) -> list[str]:
+    return [word for folder in folders for word in ("--features", str(out / f"{folder}-states"))]
 
 
 def _options(options: Mapping[str, Any]) -> list[str]:

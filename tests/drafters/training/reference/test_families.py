@@ -65,7 +65,10 @@ def test_every_input_is_made_by_an_earlier_stage(works: dict[str, Work]) -> None
     made: set[Path] = set()
     for work in works.values():
         options = parsed(work)
-        needed = [getattr(options, "corpus", None), *getattr(options, "examples", ())]
+        needed = [getattr(options, "corpus", None)]
+        for key in ("examples", "features"):
+            given = getattr(options, key, None) or []
+            needed += given if isinstance(given, list) else [given]
         if getattr(options, "start", None) is not None:
             assert options.start.name == "checkpoint"
             needed.append(options.start.parent)
@@ -87,6 +90,16 @@ def test_an_adapted_drafter_goes_on_from_the_public_one_with_its_shapes(works: d
     assert [value.split("=")[0] for value in public.set] == ["num_tokens", "draft_vocab_size"]
     assert [value.split("=")[0] for value in adapted.set] == ["num_tokens"]
     assert [len(options.examples) for options in (public, adapted)] == [1, 2]
+
+
+def test_every_drafter_learns_from_stored_states_and_the_table_from_tokens(works: dict[str, Work]) -> None:
+    """One folder of states for each of answers; a table of n-grams takes none."""
+    for name in ("public-medusa", "adapted-dflash2", "draft-model"):
+        options = parsed(works[name])
+        assert [path.name.replace("states", "answers") for path in options.features] == [
+            path.name for path in options.examples
+        ]
+    assert not parsed(works["ngram"]).features
 
 
 def prompts(folder: Path) -> Path:
