@@ -147,11 +147,7 @@ class CandidateSelector:
         it a candidate is drawn from softmax(score / temperature) by ``uniforms`` [n, longest]. Returns the tokens
         [rows] and the distribution each came from, spread over the vocabulary [rows, vocab].
         """
-        unary = logits if logits.dtype == torch.float64 else logits.float()
-        # In ascending order, so that of equal scores the lowest id is the first.
-        candidates = unary.topk(min(self._top_k, unary.shape[1]), dim=-1).indices.sort(dim=-1).values  # [rows, top_k]
-        unary = unary.gather(1, candidates)
-        gate = self._projection(hidden).to(unary.dtype)  # [rows, rank]
+        unary, candidates, gate = self._candidates(hidden, logits)
         starts = [end - length for end, length in zip(accumulate(lengths), lengths, strict=True)]
         before = anchors.clone()
         tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
@@ -168,6 +164,33 @@ class CandidateSelector:
             before[draft] = tokens[row] = ids.gather(1, chosen).squeeze(1)
             probs[row] = torch.zeros_like(probs[row]).scatter_(1, ids, drawn_from)
         return tokens, probs
+
+    def best(self, anchors: Tensor, lengths: Sequence[int], hidden: Tensor, logits: Tensor) -> Tensor:
+        """The tokens [rows] of `walk` at temperature 0, without the distributions: a third of its time for one draft."""
+        unary, candidates, gate = self._candidates(hidden, logits)
+        successors = self._successor[candidates].to(unary.dtype)  # [rows, top_k, rank]
+        starts = [end - length for end, length in zip(accumulate(lengths), lengths, strict=True)]
+        tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+        before = anchors.clone()
+        for depth in range(max(lengths, default=0)):
+            drafts: slice | Tensor = slice(None)
+            rows: slice | Tensor = slice(depth, None, lengths[0])  # of drafts of one length
+            if min(lengths) < max(lengths):
+                going = [draft for draft, length in enumerate(lengths) if length > depth]
+                drafts = torch.tensor(going, device=logits.device)
+                rows = torch.tensor([starts[draft] + depth for draft in going], device=logits.device)
+            link = self._predecessor[before[drafts]].to(unary.dtype) * gate[rows]  # [going, rank]
+            scores = unary[rows] + (successors[rows] @ link.unsqueeze(2)).squeeze(2)
+            chosen = candidates[rows].gather(1, scores.argmax(dim=1, keepdim=True)).squeeze(1)
+            before[drafts] = tokens[rows] = chosen
+        return tokens
+
+    def _candidates(self, hidden: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best candidates' logits and ids [rows, top_k], and the gates [rows, rank]. The ids ascend, so that of equal
+        scores the lowest is the first."""
+        unary = logits if logits.dtype == torch.float64 else logits.float()
+        candidates = unary.topk(min(self._top_k, unary.shape[1]), dim=-1, sorted=False).indices.sort(dim=-1).values
+        return unary.gather(1, candidates), candidates, self._projection(hidden).to(unary.dtype)
 
 
 class DFlash2:
@@ -240,19 +263,20 @@ class DFlash2:
         asking = [requests[index] for index in going]
         lengths = [min(request.num_tokens, self.max_nodes) for request in asking]
         hidden = torch.cat([block[1 : length + 1] for block, length in zip(blocks.unbind(), lengths, strict=True)])
-        tokens, probs = self._selector.walk(
-            torch.tensor([request.token_ids[-1] for request in asking], device=hidden.device),
-            lengths,
-            hidden,
-            self._target.head(hidden),
-            [request.sampling.temperature for request in asking],
-            _uniforms(asking, lengths).to(hidden.device),
-        )
+        anchors = torch.tensor([request.token_ids[-1] for request in asking], device=hidden.device)
+        logits = self._target.head(hidden)
+        probs: Tensor | None = None
+        if all(request.sampling.greedy for request in asking):
+            tokens = self._selector.best(anchors, lengths, hidden, logits)
+        else:
+            temperatures = [request.sampling.temperature for request in asking]
+            uniforms = _uniforms(asking, lengths).to(hidden.device)
+            tokens, probs = self._selector.walk(anchors, lengths, hidden, logits, temperatures, uniforms)
         ends = list(accumulate(lengths))
         chosen: list[int] = tokens.tolist()
         for index, request, end, length in zip(going, asking, ends, lengths, strict=True):
             own = slice(end - length, end)
-            drafts[index] = Draft(tuple(chosen[own]), None if request.sampling.greedy else probs[own])
+            drafts[index] = Draft(tuple(chosen[own]), None if probs is None or request.sampling.greedy else probs[own])
         return drafts
 
     def commit(self, commits: Sequence[Commit]) -> None:

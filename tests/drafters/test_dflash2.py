@@ -90,6 +90,22 @@ def test_the_walk_goes_from_the_anchor_over_what_was_chosen() -> None:
     assert probs.tolist() == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0]]
 
 
+@pytest.mark.parametrize("lengths", [[3], [3, 3], [3, 1, 2], [1, 3]])
+def test_the_best_walk_is_the_walk_at_temperature_0(lengths: list[int]) -> None:
+    """Drafts of one length and of several, with equal scores among the candidates: the lowest id, token for token."""
+    generator = torch.Generator().manual_seed(len(lengths))
+    rows, vocab, rank = sum(lengths), 9, 2
+
+    def whole(*shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape, generator=generator).float()  # so that scores are exact and often equal
+
+    chooser = CandidateSelector(whole(vocab, rank), whole(vocab, rank), Dense(whole(rank, 3)), 6)
+    anchors, hidden, logits = torch.arange(len(lengths)), whole(rows, 3), whole(rows, vocab)
+    nothing = torch.zeros(len(lengths), max(lengths))
+    tokens, _ = chooser.walk(anchors, lengths, hidden, logits, [0.0] * len(lengths), nothing)
+    assert chooser.best(anchors, lengths, hidden, logits).tolist() == tokens.tolist()
+
+
 def test_what_is_no_candidate_is_never_chosen() -> None:
     """Token 2 would score 2 + 2 after anchor 0, but with one candidate only token 1 is looked at."""
     tokens, _ = selector(1).walk(
