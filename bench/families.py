@@ -23,14 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.families_figures import Figures, figures
-from bench.families_input import available, chosen_files, known, load_settings, write_workloads
+from bench.families_input import WORKLOADS, available, chosen_files, known, load_settings, write_workloads
 from bench.families_page import headlines, words_of, write_all
 from bench.families_readme import publish
 from drafters.reference import drafters
 from harness.errors import HarnessError, UsageError
 from harness.store import MANIFEST, RunFolder
 
-WORKLOADS = Path(__file__).parents[1] / "workloads"
 RUN = "run"
 QUICK_TASKS, QUICK_STEPS, QUICK_TOKENS = 5, 2, 32
 DIFFERS = 3

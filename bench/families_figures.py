@@ -96,7 +96,7 @@ def figures(folder: RunFolder, drafters: Sequence[ShippedDrafter]) -> Figures:
     paired = pairs(tasks, records.plans)
     whole = cautions.add(drafter_table(steps, tasks, paired, speed_up(paired), records.plans), analysis.findings)
     kept = survival(steps)
-    planned = planned_steps(folder.manifest)
+    planned = planned_steps(folder.manifest, records.steps)
     loads = tuple(sorted({load for plan in records.plans for load in plan.concurrency}))
     return Figures(
         manifest=folder.manifest,
@@ -128,9 +128,13 @@ def classified(records: Records) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
 
 
-def planned_steps(manifest: Mapping[str, Any]) -> int:
-    """Return how many different steps a cell of every workload has together, all tasks counted."""
-    return sum(int(item["n_steps"]) for item in manifest["workloads"])
+def planned_steps(manifest: Mapping[str, Any], steps: pl.DataFrame) -> int:
+    """Return how many different steps a cell of every workload has together: of all tasks, or, where the run was limited to some tasks or
+    steps, those that any arm sent, failed ones included."""
+    entries = manifest["workloads"]
+    if all(item.get(key) is None for item in entries for key in ("tasks_per_cell", "steps_per_task")):
+        return sum(int(item["n_steps"]) for item in entries)
+    return counted(steps).select(_SAME).unique().height
 
 
 def length_change(steps: pl.DataFrame, arms: pl.DataFrame) -> pl.DataFrame:

@@ -17,6 +17,7 @@ from harness.workload import load
 
 __all__ = [
     "BASELINE",
+    "WORKLOADS",
     "ShippedDrafter",
     "available",
     "chosen_files",
@@ -26,6 +27,7 @@ __all__ = [
     "write_workloads",
 ]
 
+WORKLOADS = Path(__file__).parents[1] / "workloads"
 SETTINGS = Path(drafters.__file__).parent / "training" / "reference" / "families.yaml"
 BASELINE = "baseline"
 CONTEXT_TOKENS = 2048
@@ -139,6 +141,26 @@ def content(source: Path, folder: Path, arms: Sequence[ShippedDrafter], options:
         if options.get(name) is not None:
             found[key] = options[name]
     return found
+
+
+def command(manifest: Mapping[str, Any]) -> str:
+    """Return the command line that measures what a run of this benchmark has measured."""
+    entries = manifest["workloads"]
+    first = entries[0]
+    arms = [arm for arm in first["arms"] if arm["method"] != "none"]
+    lengths = {str((arm.get("options") or {}).get("lengths", "fixed")) for arm in arms}
+    words = ["python -m bench.families --out OUT", f"--concurrency {','.join(map(str, first['concurrency']))}"]
+    words += [f"--repeats {first['repeats']}", f"--max-tokens {first['sampling']['max_tokens']}"]
+    words += [f"--lengths {', '.join(lengths)}", f"--tool-wait {first['replay']['tool_wait']}"]
+    for key, name in (("tasks_per_cell", "limit-tasks"), ("steps_per_task", "limit-steps")):
+        words += [f"--{name} {first[key]}"] if first.get(key) is not None else []
+    names = [str(arm["name"]) for arm in arms]
+    if names != [one.name for one in known(load_settings())]:
+        words.append(f"--drafters {','.join(names)}")
+    files = [Path(str(item["path"])).name for item in entries]
+    if sorted(files) != [path.name for path in chosen_files(sorted(WORKLOADS.glob("*.yaml")))]:
+        words.append(f"--workloads {' '.join(f'workloads/{file}' for file in files)}")
+    return " ".join(words)
 
 
 def write_workloads(

@@ -10,15 +10,15 @@ import polars as pl
 import yaml
 
 from bench.families_figures import Figures
+from bench.families_input import command
 from bench.families_tables import markdown_table, missing_classes, signed, tables
 from reports.sections import Headline, Section, page
 from reports.tables import write_frame
 from reports.trust import started
-from reports.wording import LANGUAGES, UNKNOWN, Wording, wording
+from reports.wording import LANGUAGES, UNKNOWN, Wording, interval, wording
 
-__all__ = ["COMMAND", "draft_lengths", "headlines", "run_lines", "subtitle", "words_of", "write_all"]
+__all__ = ["draft_lengths", "headlines", "run_lines", "subtitle", "words_of", "write_all"]
 
-COMMAND = "python -m bench.families --out OUT"
 CSV = {
     "families": ("language_group", "text_type"),
     "families_change": ("language_group", "text_type"),
@@ -85,10 +85,9 @@ def _speeds(figures: Figures, words: Wording) -> list[Headline]:
         if not ranked:
             continue
         best, worst = ranked[0], ranked[-1]
+        shown = [interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")), "x") for row in (best, worst)]
         values = {
-            "load": load, "arm": best["arm"], "speed_up": best[name], "low": best[f"{name}_low"], "high": best[f"{name}_high"],
-            "worst": worst["arm"], "worst_speed_up": worst[name], "worst_low": worst[f"{name}_low"],
-            "worst_high": worst[f"{name}_high"],
+            "load": load, "arm": best["arm"], "speed_up": shown[0], "worst": worst["arm"], "worst_speed_up": shown[1],
         }  # fmt: skip
         found.append(_said(words, "speed", _level(best[f"{name}_low"], best[f"{name}_high"], 1.0), values))
     return found
@@ -167,7 +166,7 @@ def _html(figures: Figures, words: Wording) -> str:
     ]
     run = Section(
         "run", words.text("section.run"), words.text("lead.run"), bullets=tuple(run_lines(figures, words)),
-        code=((words.text("run.command"), COMMAND),),
+        code=((words.text("run.command"), command(figures.manifest)),),
     )  # fmt: skip
     content = {
         "title": words.text("title"),
@@ -193,6 +192,6 @@ def _markdown(figures: Figures, words: Wording) -> str:
     parts += [
         f"## {words.text('section.run')}",
         *(f"- {line}" for line in run_lines(figures, words)),
-        f"```\n{COMMAND}\n```",
+        f"```\n{command(figures.manifest)}\n```",
     ]
     return "\n\n".join(parts) + "\n"

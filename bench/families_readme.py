@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
 
 from bench.families_figures import Figures
-from bench.families_page import COMMAND, draft_lengths, headlines, run_lines, subtitle, words_of
+from bench.families_input import command
+from bench.families_page import draft_lengths, headlines, run_lines, subtitle, words_of
 from bench.families_tables import markdown_table, missing_classes, tables
 from harness.analysis.run import analyse
 from harness.store import MANIFEST, RunFolder
@@ -18,8 +20,8 @@ from reports.wording import LANGUAGES, Wording
 
 __all__ = ["publish", "readme"]
 
-REPORT = "report.html"
-NOT_PUBLISHED = ("report.xlsx", "summary.json", "steps.csv", "tasks.csv")
+PUBLISHED = ("acceptance", "break_even", "cells", "findings", "lossless", "speed_up", "summary", "verdicts")
+"""The CSV files of the run; survival and what each drafter does are in those of the families."""
 
 
 def publish(figures: Figures, tables_at: Path, run: Path, folder: Path) -> Path:
@@ -39,11 +41,12 @@ def publish(figures: Figures, tables_at: Path, run: Path, folder: Path) -> Path:
         analysis = analyse(opened)
     finally:
         opened.close()
-    for lang in LANGUAGES:
-        written = write_report(analysis, folder, lang)
-        written.html.replace(folder / f"report.{lang}.html")
-    for name in NOT_PUBLISHED:
-        (folder / name).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        for lang in LANGUAGES:
+            written = write_report(analysis, Path(place), lang)
+            shutil.copyfile(written.html, folder / f"report.{lang}.html")
+        for name in PUBLISHED:
+            shutil.copyfile(Path(place) / f"{name}.csv", folder / f"{name}.csv")
     shutil.copyfile(run / MANIFEST, folder / MANIFEST)
     for path in sorted(tables_at.glob("families*")):
         if path.suffix in (".csv", ".html"):
@@ -61,13 +64,13 @@ def readme(figures: Figures) -> str:
     missing = missing_classes(figures, words)
     parts = [
         f"# The reference drafters on `ref-koen`, {loads} tasks in progress",
-        f"```\n{COMMAND}\n```",
+        f"```\n{command(figures.manifest)}\n```",
         f"{subtitle(figures, words)}.",
         "`report.en.html` and `report.ko.html` are the report of the run, `families.en.html` and `families.ko.html` the tables of both "
-        "families, the CSV files all figures, `manifest.json` what was run on what. Texts of the outputs are not published.",
+        "families, the CSV files their figures, `manifest.json` what was run on what. Texts of the outputs are not published.",
         "## What it shows",
         *(f"- {line.text}" for line in headlines(figures, words)),
-        *(f"- {line}" for line in [*_by_text(figures, words), *_gains(figures), *_losses(figures)]),
+        *(f"- {line}" for line in [*_by_text(figures, words), *_gains(figures, words), *_losses(figures)]),
         f"## {words.text('section.families')}",
         words.text("lead.families", num_tokens=words.text("lengths", items=draft_lengths(figures))),
         markdown_table(found["families"]),
@@ -125,7 +128,7 @@ def _figure(words: Wording, row: dict[str, object]) -> str:
     return f"{shown[0]} [{shown[1]}–{shown[2]}]"
 
 
-def _gains(figures: Figures) -> list[str]:
+def _gains(figures: Figures, words: Wording) -> list[str]:
     """Count the methods whose later family is accepted more, or less, than the first, by language and type of text."""
     frame = figures.change.filter(pl.col("language_group").is_not_null())
     lines = []
@@ -134,11 +137,16 @@ def _gains(figures: Figures) -> list[str]:
         less = rows.filter(pl.col("acceptance_length_change_high") < 0)["method"].to_list()
         open_ = [name for name in rows["method"].to_list() if name not in (*more, *less)]
         told = [
-            f"{what} in {', '.join(names)}"
-            for what, names in (("more", more), ("less", less), ("no difference shown", open_))
+            f"{what}: {', '.join(names)}"
+            for what, names in (
+                ("accepted more than the first", more),
+                ("accepted less", less),
+                ("no difference shown", open_),
+            )
             if names
         ]
-        lines.append(f"{language}/{text}: the later family is accepted {'; '.join(told)}.")
+        place = f"{words.label('language', str(language))}, {words.text(f'text.{text}')}"
+        lines.append(f"{place}, the later family is {'; '.join(told)}.")
     return lines
 
 

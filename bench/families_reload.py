@@ -6,6 +6,7 @@ A table of n-grams has no products: there the drafts are compared.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -39,27 +40,31 @@ CACHE_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What drafting once gave: the digest of each product in order, and the drafted tokens."""
+    """What drafting once gave: the digest and the width of each product in order, and the drafted tokens."""
 
-    products: tuple[str, ...]
+    products: tuple[tuple[str, int], ...]
     token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a checkpoint gave when it was loaded twice, and from a copy that was saved from it."""
+    """What a checkpoint gave when it was loaded twice, and from a copy that was saved from it.
+
+    ``n_logits`` are the products as wide as a vocabulary, the target's or the drafter's own.
+    """
 
     name: str
     method: str
     n_products: int
+    n_logits: int
     n_tokens: int
     twice: bool
     saved: bool
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, and something was drafted at all."""
-        return self.twice and self.saved and self.n_tokens > 0
+        """Whether nothing differs, tokens were drafted, and logits, where there are any, were among what was compared."""
+        return self.twice and self.saved and self.n_tokens > 0 and (self.n_logits > 0) == (self.n_products > 0)
 
 
 class _Products(TorchDispatchMode):
@@ -67,7 +72,7 @@ class _Products(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.found: list[tuple[str, int]] = []
 
     def __torch_dispatch__(
         self,
@@ -79,7 +84,7 @@ class _Products(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         if isinstance(made, Tensor) and made.is_floating_point() and _is_product(func):
             plain = made.detach().float().contiguous().cpu()
-            self.found.append(sha256(plain.numpy().tobytes()).hexdigest())
+            self.found.append((sha256(plain.numpy().tobytes()).hexdigest(), plain.shape[-1]))
         return made
 
 
@@ -123,18 +128,50 @@ def check(one: ShippedDrafter) -> Reloaded:
     first, second = (trace(place, one, model, prompt) for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
         third = trace(_copied(place, Path(folder) / one.name), one, model, prompt)
+    widths = {model.vocab_size, _own_vocabulary(place)}
     return Reloaded(
-        one.name, one.method, len(first.products), len(first.token_ids), twice=second == first, saved=third == first
+        one.name,
+        one.method,
+        len(first.products),
+        sum(width in widths for _, width in first.products),
+        len(first.token_ids),
+        twice=second == first,
+        saved=third == first,
     )
+
+
+def _own_vocabulary(place: Path) -> int | None:
+    if place.is_file():
+        return None
+    found: int | None = json.loads((place / "config.json").read_text("utf-8")).get("draft_vocab_size")
+    return found
 
 
 def table(rows: Sequence[Reloaded]) -> str:
     """Return the results as a Markdown table."""
     cells = [
-        (row.name, row.method, row.n_products, row.n_tokens, _yes(row.twice), _yes(row.saved), _yes(row.same))
+        (
+            row.name,
+            row.method,
+            row.n_products,
+            row.n_logits,
+            row.n_tokens,
+            _yes(row.twice),
+            _yes(row.saved),
+            _yes(row.same),
+        )
         for row in rows
     ]
-    headers = ("drafter", "method", "products", "drafted tokens", "loaded twice", "saved and loaded", "the same")
+    headers = (
+        "drafter",
+        "method",
+        "products",
+        "of them logits",
+        "drafted tokens",
+        "loaded twice",
+        "saved and loaded",
+        "the same",
+    )
     return tabulate(cells, headers, tablefmt="github")
 
 
