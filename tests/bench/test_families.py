@@ -221,7 +221,10 @@ def test_the_page_of_plain_words_has_the_figures_of_the_run(found: Figures) -> N
     """Sentences name arms and figures, and say what is not in the workloads."""
     text = readme(found)
     assert "adapted-mtp yields 3.00 tokens a round, public-mtp 1.20: +1.80 [+1.80, +1.80] over 6 tasks." in text
-    assert "At 1 in progress the fastest arm is adapted-mtp, 2.00 [2.00–2.00] times the baseline, the slowest draft-model" in text
+    assert (
+        "At 1 in progress the fastest arm is adapted-mtp, 2.00 [2.00–2.00] times the baseline, the slowest draft-model"
+        in text
+    )
     assert (
         "At 1 in progress, of 3 arms: shown faster than the baseline 1 (adapted-mtp), shown slower 1 (draft-model)."
         in text
