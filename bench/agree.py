@@ -1,10 +1,11 @@
 """Whether both engines write the same, and draft the same: their greedy answers to the same prompts.
 
 ``python -m bench.agree [--model ref-koen] [--drafter ref:public-dflash2 [--tokens N]] [--attention engine] [--every 10]
-[--limit-tasks N] [--limit-steps N] [--max-tokens N] [--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one in float32 and llama.cpp's with float32 K/V and no
-flash attention (or as it is by itself, with ``--attention engine``), sends each step of the workloads to both as chat messages
-and compares text, prompt tokens and finish reason. Every answer that differs is told with the gap between the builtin engine's
-two best tokens where the texts part: a gap near float32's rounding is a tie that summation order decides, a large one is a fault.
+[--limit-tasks N] [--limit-steps N] [--max-tokens N] [--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one in
+float32 and llama.cpp's with float32 K/V and no flash attention (or as it is by itself, with ``--attention engine``), sends each step
+of the workloads to both as chat messages and compares text, prompt tokens and finish reason. Every answer that differs is told with
+the gap between the builtin engine's two best tokens where the texts part: a gap near float32's rounding is a tie that summation
+order decides, a large one is a fault.
 
 With a drafter both sides draft with it, and the rounds, drafted and accepted tokens of either are printed for each step with
 equal answers, and in sum. Exit code 1 if a difference is no tie, or if no two answers were equal.
@@ -41,6 +42,7 @@ WORKLOADS = Path(__file__).parents[1] / "workloads"
 TIE = 1e-3
 """Difference of two log probabilities below which rounding may decide which token is the best."""
 ARM = "arm"
+START_TIMEOUT_S = 600.0  # a machine that is busy with other work loads slowly; nothing here is timed
 METHODS = {
     "DFlashDraftModel": ("dflash", "draft-dflash"),
     "DFlash2DraftModel": ("dflash2", "draft-dflash"),
@@ -187,7 +189,12 @@ async def _run(options: argparse.Namespace) -> int:
     their_arm, our_arm = arms_of(options.drafter, options.tokens)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        common = {"model": options.model, "context_tokens": options.context_tokens, "threads": options.threads}
+        common = {
+            "model": options.model,
+            "context_tokens": options.context_tokens,
+            "threads": options.threads,
+            "start_timeout_s": START_TIMEOUT_S,
+        }
         ours = BuiltinEngine(
             EngineSpec(kind="builtin", options={"dtype": "float32"}, **common),
             [our_arm],

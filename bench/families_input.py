@@ -32,6 +32,7 @@ SETTINGS = Path(drafters.__file__).parent / "training" / "reference" / "families
 BASELINE = "baseline"
 CONTEXT_TOKENS = 2048
 DEFAULT_TOKENS = 4
+START_TIMEOUT_S = 600.0  # a dozen drafters are loaded, on a small machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ def content(source: Path, folder: Path, arms: Sequence[ShippedDrafter], options:
         "model": TARGET,
         "context_tokens": CONTEXT_TOKENS,
         "threads": options["threads"],
+        "start_timeout_s": START_TIMEOUT_S,
         "options": {"dtype": "float32"},
     }
     found["arms"] = [{"name": BASELINE, "method": "none"}, *(one.arm(options["lengths"]) for one in arms)]
