@@ -1,10 +1,11 @@
 """Whether both engines write the same, and draft the same: their greedy answers to the same prompts.
 
 ``python -m bench.agree [--model ref-koen] [--drafter ref:public-dflash2 [--tokens N]] [--attention engine] [--every 10]
-[--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one in float32 and llama.cpp's with float32 K/V and no
-flash attention (or as it is by itself, with ``--attention engine``), sends each step of the workloads to both as chat messages
-and compares text, prompt tokens and finish reason. Every answer that differs is told with the gap between the builtin engine's
-two best tokens where the texts part: a gap near float32's rounding is a tie that summation order decides, a large one is a fault.
+[--limit-tasks N] [--limit-steps N] [--max-tokens N] [--out FILE.json] [WORKLOAD.yaml …]`` starts both servers, the builtin one in
+float32 and llama.cpp's with float32 K/V and no flash attention (or as it is by itself, with ``--attention engine``), sends each step
+of the workloads to both as chat messages and compares text, prompt tokens and finish reason. Every answer that differs is told with
+the gap between the builtin engine's two best tokens where the texts part: a gap near float32's rounding is a tie that summation
+order decides, a large one is a fault.
 
 With a drafter both sides draft with it, and the rounds, drafted and accepted tokens of either are printed for each step with
 equal answers, and in sum. Exit code 1 if a difference is no tie, or if no two answers were equal.
@@ -33,7 +34,7 @@ from harness.errors import HarnessError, UsageError
 from harness.models import resolve_folder
 from harness.records import SpecCounters
 from harness.replay.prompts import build_request
-from harness.workload import Arm, EngineSpec, load
+from harness.workload import Arm, EngineSpec, load, spread
 
 __all__ = ["arms_of", "exit_code", "main", "steps", "summary"]
 
@@ -41,6 +42,7 @@ WORKLOADS = Path(__file__).parents[1] / "workloads"
 TIE = 1e-3
 """Difference of two log probabilities below which rounding may decide which token is the best."""
 ARM = "arm"
+START_TIMEOUT_S = 600.0  # a machine that is busy with other work loads slowly; nothing here is timed
 METHODS = {
     "DFlashDraftModel": ("dflash", "draft-dflash"),
     "DFlash2DraftModel": ("dflash2", "draft-dflash"),
@@ -50,20 +52,38 @@ METHODS = {
 """Architecture of a drafter → its method on the builtin engine and on llama.cpp."""
 
 
-def steps(paths: Sequence[Path], every: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and request body of every ``every``-th step, the recorded answers before it as its history."""
+def steps(
+    paths: Sequence[Path],
+    every: int,
+    limit_tasks: int | None = None,
+    limit_steps: int | None = None,
+    max_tokens: int | None = None,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and request body of every ``every``-th step, the recorded answers before it as its history.
+
+    Args:
+        paths: workload files; a task that an earlier one has too is left out.
+        every: 1 takes all steps.
+        limit_tasks: of each workload, spread evenly over it.
+        limit_steps: the first so many of each task.
+        max_tokens: of each answer, instead of the workload's own limit.
+    """
     number = 0
+    known: set[str] = set()
     for path in paths:
         loaded = load(path)
         replay, sampling = loaded.workload.replay, loaded.workload.sampling
-        for task in loaded.tasks:
-            for index in range(len(task.steps)):
+        fresh = [task for task in loaded.tasks if task.id not in known]
+        known |= {task.id for task in fresh}
+        for task in spread(fresh, limit_tasks or len(fresh)):
+            for index in range(min(len(task.steps), limit_steps or len(task.steps))):
                 number += 1
                 if (number - 1) % every:
                     continue
                 answers = [step.recorded for step in task.steps[:index]]
                 parts = build_request(task, index, answers, tools=replay.tools, salt=None)
-                body: dict[str, Any] = {"messages": parts.messages, "max_tokens": sampling.max_tokens, "temperature": 0}
+                limit = max_tokens or min(sampling.max_tokens, task.steps[index].max_tokens)
+                body: dict[str, Any] = {"messages": parts.messages, "max_tokens": limit, "temperature": 0}
                 if parts.tools is not None:
                     body["tools"] = parts.tools
                 yield f"{path.stem}/{task.id}/{index}", body
@@ -116,6 +136,7 @@ def summary(outcomes: Sequence[Outcome], tie: float) -> str:
         kinds = Counter(_alike(one) for one in drafted)
         theirs, ours = (sum((pair[side] for pair in pairs), start=SpecCounters(0, 0, 0)) for side in (0, 1))
         lines.append(f"{len(pairs)} equal answers, llama.cpp | builtin: {_figures((theirs, ours))}")
+        lines.append(f"acceptance length, llama.cpp | builtin: {_length(theirs)} | {_length(ours)}")
         lines.append(
             f"counts of {kinds['same']} the same; of {kinds['end']} the same but for one accepted token less on llama.cpp, where "
             f"the answer ended itself; of {kinds['other']} others"
@@ -151,6 +172,10 @@ def _count(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
+def _length(counts: SpecCounters) -> str:
+    return f"{1 + counts.num_accepted_tokens / counts.num_drafts:.3f}" if counts.num_drafts else "–"
+
+
 def _told(one: Outcome) -> str:
     if one.counts is not None:
         return f"{one.step}: {_figures(one.counts)}{'' if _alike(one) == 'same' else f' ({_alike(one)})'}"
@@ -160,11 +185,16 @@ def _told(one: Outcome) -> str:
 
 async def _run(options: argparse.Namespace) -> int:
     paths = [Path(path) for path in options.workloads] or sorted(WORKLOADS.glob("*.yaml"))
-    asked = list(steps(paths, options.every))
+    asked = list(steps(paths, options.every, options.limit_tasks, options.limit_steps, options.max_tokens))
     their_arm, our_arm = arms_of(options.drafter, options.tokens)
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        common = {"model": options.model, "context_tokens": options.context_tokens, "threads": options.threads}
+        common = {
+            "model": options.model,
+            "context_tokens": options.context_tokens,
+            "threads": options.threads,
+            "start_timeout_s": START_TIMEOUT_S,
+        }
         ours = BuiltinEngine(
             EngineSpec(kind="builtin", options={"dtype": "float32"}, **common),
             [our_arm],
@@ -210,6 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--attention", choices=("float32", "engine"), default="float32", help="llama.cpp's (default: float32)"
     )
     parser.add_argument("--every", type=int, default=1, help="take each n-th step (default: all)")
+    parser.add_argument("--limit-tasks", type=int, metavar="N", help="of each workload, spread over it (default: all)")
+    parser.add_argument("--limit-steps", type=int, metavar="N", help="first steps of each task (default: all)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="of each answer (default: the task's own limit)")
     parser.add_argument("--context-tokens", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tie", type=float, default=TIE, help="gap up to which a difference is a tie")

@@ -17,6 +17,7 @@ from harness.engines.builtin_reader import BuiltinReader
 from harness.engines.llamacpp_reader import LlamaCppReader
 from harness.errors import UsageError
 from harness.records import SpecCounters
+from harness.workload import load
 from tests.fake_builtin import FakeBuiltin
 from tests.fake_server import FakeLlama, FakeServer, Reply, json_reply
 
@@ -126,6 +127,7 @@ def test_the_summary_adds_counts_and_tells_what_they_differ_in() -> None:
     assert lines == [
         "5 steps: 4 equal, 1 text; beyond a tie of 0.001: 1; largest gap where texts part: 0.25",
         "4 equal answers, llama.cpp | builtin: rounds 16 | 15, drafted 32 | 30, accepted 16 | 19",
+        "acceptance length, llama.cpp | builtin: 2.000 | 2.267",
         "counts of 1 the same; of 1 the same but for one accepted token less on llama.cpp, where the answer ended itself; "
         "of 2 others",
     ]
@@ -169,3 +171,21 @@ def test_steps_have_the_recorded_history() -> None:
     first, second = whole[0][1]["messages"], whole[1][1]["messages"]
     assert len(second) > len(first)
     assert "assistant" in json.dumps(second)
+
+
+def test_few_steps_of_few_tasks_are_taken() -> None:
+    """Two tasks spread over each of two files, the first step of each; answers are as long as the task allows, or as told."""
+    paths = [WORKLOADS / "coding-en.yaml", WORKLOADS / "essay-ko.yaml"]
+    few = list(steps(paths, 1, limit_tasks=2, limit_steps=1))
+    assert [name.split("/")[0] for name, _ in few] == ["coding-en"] * 2 + ["essay-ko"] * 2
+    assert [name.split("/")[2] for name, _ in few] == ["0"] * 4
+    first = load(paths[0]).tasks[0]
+    assert few[0][1]["max_tokens"] == min(160, first.steps[0].max_tokens)
+    assert {body["max_tokens"] for _, body in steps(paths, 1, 1, 1, max_tokens=5)} == {5}
+
+
+def test_a_task_of_two_workloads_is_asked_once() -> None:
+    """A file that mixes the tasks of another adds only what that one does not have."""
+    alone = list(steps([WORKLOADS / "essay-ko.yaml"], 1))
+    both = list(steps([WORKLOADS / "essay-ko.yaml", WORKLOADS / "essay-ko.yaml"], 1))
+    assert both == alone
