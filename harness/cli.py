@@ -7,9 +7,7 @@ Exit codes: 0 done · 2 bad input, nothing was measured · 3 a threshold was mis
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,6 +19,7 @@ from rich.console import Console
 
 from harness.commands import compare, doctor, predict, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
+from harness.interrupts import as_keyboard_interrupt, run_until_told
 from harness.overrides import Overrides
 from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
@@ -182,6 +181,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with as_keyboard_interrupt():  # SIGTERM before and after the measurement, too
+        return _run_whole(args, argv, console)
+
+
+def _run_whole(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.prepare import experiment_of, fetch_model
 
     if args.resume is not None:
@@ -298,22 +302,15 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
     from harness import experiment
     from harness.prepare import make_engine
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup a hangup stays ignored
-            signal.signal(number, _as_interrupt)
     try:
         with RunProgress(console) as progress:
             engine = make_engine(plan, folder.path, progress.starting)
-            return asyncio.run(experiment.run(plan, engine, folder, progress, folder.manifest["salt"]))
+            return run_until_told(experiment.run(plan, engine, folder, progress, folder.manifest["salt"]))
     except KeyboardInterrupt:
         print(f"interrupted; continue with: harness run --resume {folder.path}", file=sys.stderr)
         raise
     finally:
         folder.close()
-
-
-def _as_interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt  # the way out of Ctrl-C: servers are stopped, the folder is closed
 
 
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
