@@ -48,3 +48,10 @@ def bounds(
             f"작업을 다시 뽑는 부트스트랩 95 % 구간의 {ko}. 구할 수 없으면 비어 있다{beyond[1]}.",
         )
         yield column(f"{stem}_{end}", (f"{header[0]}, {en} 95 %", f"{header[1]} 95 % {ko}"), unit, better, sentence)
+
+
+def order_bounds(stem: str, header: Pair, unit: str | None, better: Better | None, about: Pair) -> Iterator[Column]:
+    """Yield the columns of the ends of an interval that rests on the order of values, not on draws."""
+    for end, en, ko in (("low", "lower", "하한"), ("high", "upper", "상한")):
+        sentence = (f"The {en} end of the 95 % interval, {about[0]}.", f"95 % 구간의 {ko}. {about[1]}.")
+        yield column(f"{stem}_{end}", (f"{header[0]}, {en} 95 %", f"{header[1]} 95 % {ko}"), unit, better, sentence)

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from harness.column_form import Better, Column, Pair, bounds, column
-
-
-def _order_bounds(stem: str, header: Pair, unit: str | None, better: Better | None, about: Pair) -> Iterator[Column]:
-    """Yield the columns of the ends of an interval that rests on the order of values, not on draws."""
-    for end, en, ko in (("low", "lower", "하한"), ("high", "upper", "상한")):
-        sentence = (f"The {en} end of the 95 % interval, {about[0]}.", f"95 % 구간의 {ko}. {about[1]}.")
-        yield column(f"{stem}_{end}", (f"{header[0]}, {en} 95 %", f"{header[1]} 95 % {ko}"), unit, better, sentence)
-
+from harness.column_form import bounds, column, order_bounds
 
 # fmt: off
 _INTERVALS = (
@@ -38,7 +28,7 @@ _PERCENTILES = (
         "Distinct tasks from which on the percentile can be relied on: with 99 % confidence two of them lie beyond it.",
         "백분위수를 믿을 수 있게 되는 서로 다른 작업 수. 99 % 확신으로 둘 이상이 그 너머에 있다.",
     )),
-    *_order_bounds("observed", ("Observed", "관측값"), None, None, (
+    *order_bounds("observed", ("Observed", "관측값"), None, None, (
         "order statistics, each task one look; empty where the sample does not reach so far",
         "순서 통계량이며 작업 하나를 관측 하나로 친다. 표본이 거기까지 미치지 않으면 비어 있다")),
 )
@@ -50,7 +40,7 @@ _AGENTS = (
         "Largest number of tasks in progress at once that keeps the service level: fit that rises with load, read between measured loads.",
         "서비스 수준을 지키는 가장 큰 동시 작업 수. 부하에 따라 늘기만 하는 적합선을 측정한 부하 사이에서 읽는다.",
     )),
-    *_order_bounds("agents", ("Agents per server", "서버당 에이전트"), "agents", "higher", (
+    *order_bounds("agents", ("Agents per server", "서버당 에이전트"), "agents", "higher", (
         "from the bounds of the percentiles, each task one look; empty where the tasks are too few or it lies beyond the measured range",
         "백분위수의 한계에서 구하며 작업 하나를 관측 하나로 친다. 작업이 모자라거나 측정 범위 밖이면 비어 있다")),
     column("capacity", ("Found", "판정"), None, None, (
@@ -85,7 +75,7 @@ _SIZING = (
         "Servers for the stated agents: agents × busy share ÷ (agents per server before rounding × (1 − headroom)), rounded up.",
         "주어진 에이전트에 필요한 서버 수: 에이전트 × 바쁜 비율 ÷ (반올림하지 않은 서버당 에이전트 × (1 − 여유)), 올림.",
     )),
-    *_order_bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
+    *order_bounds("servers", ("Servers", "서버 수"), "servers", "lower", (
         "that of the agents per server turned over; empty where that is not known",
         "서버당 에이전트의 구간을 뒤집은 것. 그것을 모르면 비어 있다")),
     column("agents_per_server", ("Agents on each", "서버마다 도는 에이전트"), "agents", None, (
@@ -113,7 +103,7 @@ _SIZING = (
         "서버 값을 쓰는 시간에 나누고 전기값을 더한, 끝난 작업 1,000개당 비용. 쓰는 시간 내내 가장 바쁜 부하로 친 가장 좋은 경우이다. "
         "통화는 주어진 값의 통화.",
     )),
-    *_order_bounds("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
+    *order_bounds("cost_per_1000_tasks", ("Cost per 1,000 tasks", "작업 1,000개당 비용"), None, "lower", (
         "agents per server and task time both at that end, which is on the safe side",
         "서버당 에이전트와 작업 시간이 모두 그쪽 끝일 때의 값이며 안전한 쪽이다")),
     column("cost_per_year", ("Cost per year", "연간 비용"), None, "lower", (
@@ -122,9 +112,9 @@ _SIZING = (
         "Servers fewer than without a drafter; negative: more; empty without a baseline.",
         "드래프터 없이 필요한 수보다 줄어든 서버. 음수면 늘어난 것. 기준 구성이 없으면 비어 있다.",
     )),
-    *_order_bounds("servers_saved", ("Servers saved", "줄어든 서버"), "servers", "higher", (
-        "both arms at the ends that lie furthest apart, which is on the safe side; a difference is shown where 0 lies outside",
-        "두 구성을 가장 멀리 떨어진 끝으로 견준 것이며 안전한 쪽이다. 0이 밖에 있으면 차이가 드러난 것이다")),
+    *order_bounds("servers_saved", ("Servers saved", "줄어든 서버"), "servers", "higher", (
+        "of the paired difference: both arms in the same draws of the same tasks; a difference is shown where 0 lies outside",
+        "짝지은 차이의 구간으로, 두 구성에 같은 작업을 같은 표본으로 다시 추출하여 산출함. 구간이 0을 포함하지 않으면 차이가 확인된 것임")),
     column("assumption", ("Assumption", "가정"), None, None, (
         "What is moved while everything else stays.", "다른 것은 그대로 두고 움직여 본 것.")),
     column("source", ("Source", "출처"), None, None, (
@@ -134,7 +124,7 @@ _SIZING = (
         "modelled: 비용 모형으로 계산한 것이며 측정값이 아니다.",
     )),
     column("value", ("Value", "값"), None, None, ("What the sizing itself uses.", "산정에 쓴 값.")),
-    *_order_bounds("value", ("Value", "값"), None, None, (
+    *order_bounds("value", ("Value", "값"), None, None, (
         "or, of what was stated, the value tried on that side", "주어진 것이면 그쪽으로 움직여 본 값")),
     *(
         item
