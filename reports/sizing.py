@@ -274,7 +274,7 @@ def headline(sizing: Sizing, lang: str) -> str:
 
 def doubts(sizing: Sizing, words: Wording) -> str:
     """Return why to trust the figures less, each reason once, invalid ones first; empty where there is none."""
-    found = sorted(sizing.doubts, key=lambda item: item.severity != "invalid")
+    found = sorted(sizing.doubts, key=lambda item: (item.severity != "invalid", item.code != "cells_unfinished"))
     names = list(dict.fromkeys(_reason(item, words) for item in found))
     rest = len(names) - MOST_REASONS
     if rest > 0:
@@ -288,8 +288,9 @@ def _reason(item: Finding, words: Wording) -> str:
         "share": percent(share) if isinstance(share, float) and not is_unknown(share) else None,
         "languages": None if language is None else words.label("language", str(language)),
     }
-    key = f"sizing.caveat.{item.code}" if item.code == "percentile_unsure" else f"caveat.{item.code}"
-    text = words.optional(key, **{**item.values, **place}) or words.text("caveat_unknown", code=item.code)
+    values = {**item.values, **place}
+    own = words.optional(f"sizing.caveat.{item.code}", **values)  # said with its counts
+    text = own or words.optional(f"caveat.{item.code}", **values) or words.text("caveat_unknown", code=item.code)
     return f"{words.text('severity.invalid')}: {text}" if item.severity == "invalid" else text
 
 
