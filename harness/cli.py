@@ -25,7 +25,7 @@ from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
+    from harness.combining import Experiment
     from harness.store import RunFolder
 
 RUNS = Path("reports/runs")
@@ -274,7 +274,8 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
 
 
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
-    from harness import experiment, manifest
+    from harness import manifest
+    from harness.combining import check_resumable
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
@@ -290,7 +291,7 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
         Path(os.path.relpath(path)) for path in there
     ]  # the run may be continued from another folder than it was started in
     plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
-    experiment.check_resumable(plan, folder)
+    check_resumable(plan, folder)
     if folder.manifest["status"] != "complete" and manifest.note_continuation(folder.manifest):
         folder.write_manifest()
     if folder.repair():
