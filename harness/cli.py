@@ -7,9 +7,7 @@ Exit codes: 0 done · 2 bad input, nothing was measured · 3 a threshold was mis
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,12 +19,13 @@ from rich.console import Console
 
 from harness.commands import compare, doctor, predict, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
+from harness.interrupts import as_keyboard_interrupt, run_until_told
 from harness.overrides import Overrides
 from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
+    from harness.combining import Experiment
     from harness.store import RunFolder
 
 RUNS = Path("reports/runs")
@@ -185,6 +184,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    with as_keyboard_interrupt():  # SIGTERM before and after the measurement, too
+        return _run_whole(args, argv, console)
+
+
+def _run_whole(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.prepare import experiment_of, fetch_model
 
     if args.resume is not None:
@@ -274,7 +278,8 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
 
 
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
-    from harness import experiment, manifest
+    from harness import manifest
+    from harness.combining import check_resumable
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
@@ -290,7 +295,7 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
         Path(os.path.relpath(path)) for path in there
     ]  # the run may be continued from another folder than it was started in
     plan = experiment_of(paths, Overrides.from_json(folder.manifest["overrides"]))
-    experiment.check_resumable(plan, folder)
+    check_resumable(plan, folder)
     if folder.manifest["status"] != "complete" and manifest.note_continuation(folder.manifest):
         folder.write_manifest()
     if folder.repair():
@@ -302,22 +307,15 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
     from harness import experiment
     from harness.prepare import make_engine
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup a hangup stays ignored
-            signal.signal(number, _as_interrupt)
     try:
         with RunProgress(console) as progress:
             engine = make_engine(plan, folder.path, progress.starting)
-            return asyncio.run(experiment.run(plan, engine, folder, progress, folder.manifest["salt"]))
+            return run_until_told(experiment.run(plan, engine, folder, progress, folder.manifest["salt"]))
     except KeyboardInterrupt:
         print(f"interrupted; continue with: harness run --resume {folder.path}", file=sys.stderr)
         raise
     finally:
         folder.close()
-
-
-def _as_interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt  # the way out of Ctrl-C: servers are stopped, the folder is closed
 
 
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:

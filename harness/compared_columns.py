@@ -19,7 +19,7 @@ COMPARED = (
     column("arm_before", ("Arm, before", "구성(이전)"), None, None, (
         "The arm that is the starting point of the comparison.", "비교의 출발점이 되는 구성.")),
     column("arm_after", ("Arm, after", "구성(이후)"), None, None, (
-        "The arm that is compared with the one before.", "이전 구성과 견주는 구성.")),
+        "The arm that is compared with the one before.", "이전 구성과 비교하는 구성.")),
     column("when", ("Side", "쪽"), None, None, ("before or after.", "before(이전) 또는 after(이후).")),
     column("language_group", ("Language group", "언어 묶음"), None, None, (
         "Languages taken together: ko is ko and ko+code, en is en and en+code, code is code; (all) or empty: all.",
@@ -29,7 +29,7 @@ COMPARED = (
         "Mean task time in seconds of the paired tasks", "짝지은 작업의 평균 작업 시간(초)")),
     column("task_time_ratio", ("Task time, before ÷ after", "작업 시간, 이전 ÷ 이후"), "x", "higher", (
         "Task time before ÷ task time after, sums over the same tasks; above 1 after is faster.",
-        "같은 작업끼리 짝지은 이전 작업 시간 합 ÷ 이후 작업 시간 합. 1보다 크면 이후가 빠르다.",
+        "같은 작업끼리 짝지은 이전 작업 시간 합 ÷ 이후 작업 시간 합. 1보다 크면 이후가 빠릅니다.",
     )),
     *bounds("task_time_ratio", ("Task time, before ÷ after", "작업 시간, 이전 ÷ 이후"), "x", "higher"),
     *_sides("speed_up", ("Speed-up", "속도 향상"), "x", "higher", (
@@ -37,7 +37,7 @@ COMPARED = (
         "같은 실행의 기준 구성 대비 속도 향상, 기준 구성에도 있는 짝지은 작업으로 구함")),
     column("speed_up_ratio", ("Speed-up, after ÷ before", "속도 향상, 이후 ÷ 이전"), "x", "higher", (
         "Speed-up after ÷ speed-up before, each against the baseline of its own run: what the machine did between the runs cancels.",
-        "이후 속도 향상 ÷ 이전 속도 향상. 각각 자기 실행의 기준 구성과 견주므로 두 실행 사이의 기계 변동이 상쇄된다.",
+        "이후 속도 향상 ÷ 이전 속도 향상. 각각 해당 실행의 기준 구성과 비교하므로 두 실행 사이의 장비 변동이 상쇄됩니다.",
     )),
     *bounds("speed_up_ratio", ("Speed-up, after ÷ before", "속도 향상, 이후 ÷ 이전"), "x", "higher"),
     *_sides("acceptance_length", ("Acceptance length", "수락 길이"), "tokens/round", "higher", (
@@ -55,7 +55,7 @@ COMPARED = (
     *_sides("survival", ("Survival", "생존율"), "share", "higher", (
         "Share of rounds with at least this many drafted tokens accepted, over the steps that both sides have",
         "초안이 이 위치까지 모두 수락된 라운드의 비율, 양쪽에 있는 단계만")),
-    *_sides("cautions", ("Cautions", "주의 사항"), None, None, (
+    *_sides("cautions", ("Cautions", "유의 사항"), None, None, (
         "Findings of this side's run that bear on the acceptance figures of the row, by code; empty: none was found",
         "이쪽 실행에서 이 행의 수락 수치에 영향을 주는 타당성 검사 결과의 코드, 없으면 비어 있음")),
     column("first_difference_character_min", ("First difference, character", "첫 차이(글자)"), None, None, (

@@ -8,11 +8,11 @@ from pathlib import Path
 from harness.access import open_access
 from harness.analysis.slo import check_tasks, parse_slo
 from harness.analysis.thresholds import CAPACITIES, parse_threshold
+from harness.combining import Experiment, combine
 from harness.engines import builtin, builtin_options, llamacpp, llamacpp_options, remote, remote_options
 from harness.engines.base import Engine
 from harness.engines.launch_options import check_launches
 from harness.errors import UsageError, WorkloadError
-from harness.experiment import Experiment, combine
 from harness.models import resolve, resolve_folder
 from harness.overrides import Overrides, apply
 from harness.workload import REMOTE_KINDS, LoadedWorkload, load

@@ -125,6 +125,11 @@ def mask(text: str, secrets: Iterable[str]) -> str:
         rest = rest[at + longest :]
 
 
+def mask_keys(text: str) -> str:
+    """Return the text without what begins and looks as makers of models, hubs and clouds write their keys, whoever's they are."""
+    return _KEY.sub(MASK, text)
+
+
 def _shared(text: str, at: int, secret: str) -> int:
     """Return how many letters from a place on are those of the secret."""
     count = 0

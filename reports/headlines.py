@@ -8,6 +8,9 @@ from typing import Any
 import polars as pl
 
 from harness.analysis.frames import RunAnalysis, Verdict
+from harness.analysis.latency import needed
+from harness.analysis.slo import parse_percentile
+from reports.cut_run import cut_run
 from reports.sections import Headline
 from reports.verdict import Certainty, Context, certainty, concerning, leading, reasons, spoken
 from reports.wording import Wording, is_unknown, number, percent
@@ -19,24 +22,36 @@ KNOWN_CAPACITY = ("found", "at_least")
 def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
     """Return the sentences on the arm that holds out longest, none where no arm can be judged.
 
-    What voids its figures voids all of them, and what gives reason for doubt leaves none of them clear.
+    What voids its figures voids all of them, and what gives reason for doubt leaves none of them clear. Each of a run that lacks planned
+    cells says so, and is not clear either.
     """
     lead = leading(analysis)
     if not lead:
         return []
     verdict, context = lead[0], Context.of(analysis)
-    level = certainty(verdict, context)
+    cut = cut_run(analysis, words)
+    level = _lowered(certainty(verdict, context), cut)
     why = () if level == "invalid" else tuple(reasons(verdict, words, context))
-    found = [_headline(spoken(verdict, words, context), level, words, why)]
+    found = [_headline(_with(cut, spoken(verdict, words, context)), level, words, why)]
     about = concerning(verdict, context)
-    doubted = any(finding.severity == "warning" for finding in about)
+    doubted = bool(cut) or any(finding.severity == "warning" for finding in about)
     # agents per server rest on percentiles: too few tasks for one leave them in doubt even where both ends of the interval exist
     few = doubted or any(finding.code == "percentile_unsure" for finding in about)
     sentences = ((_agents(analysis, verdict, words), few), (_language(analysis, verdict, words), doubted))
     for (text, own), doubt in sentences:
         known: Certainty = "limited" if own == "clear" and doubt else own
-        found.append(_headline(text, "invalid" if level == "invalid" and known != "unknown" else known, words))
+        found.append(
+            _headline(_with(cut, text), "invalid" if level == "invalid" and known != "unknown" else known, words)
+        )
     return found
+
+
+def _lowered(level: Certainty, cut: str) -> Certainty:
+    return "limited" if cut and level == "clear" else level
+
+
+def _with(cut: str, text: str) -> str:
+    return f"{cut} {text}" if cut else text
 
 
 def _headline(text: str, level: Certainty, words: Wording, why: tuple[str, ...] = ()) -> Headline:
@@ -52,11 +67,25 @@ def _agents(analysis: RunAnalysis, verdict: Verdict, words: Wording) -> tuple[st
         return words.text("headline.agents_not_asked"), "unknown"
     own = next(_carried(frame, verdict.workload, verdict.arm), None)
     bare = next((row for arm in _baselines(analysis) for row in _carried(frame, verdict.workload, arm)), None)
-    if own is None or bare is None or own["capacity"] == "unknown" or bare["capacity"] == "unknown":
-        return words.text("headline.agents_unknown"), "unknown"
+    if own is None or bare is None:
+        key = "agents_no_level" if own is None else "agents_no_baseline"
+        reason = words.text(f"headline.{key}", arm=verdict.arm)
+        return words.text("headline.agents_unknown", reason=reason), "unknown"
+    few = [_few(analysis, row, words) for row in (own, bare) if row["capacity"] == "unknown"]
+    if few:
+        return words.text("headline.agents_unknown", reason="; ".join(few)), "unknown"
     place = "" if own["workload"] is not None else words.text("headline.equal_shares")
     figures = {"own": carried(own, words), "bare": carried(bare, words), "slo": own["slo"], "arm": verdict.arm}
     return words.text("headline.agents", place=place, **figures), _certainty_of(own, bare)
+
+
+def _few(analysis: RunAnalysis, row: Row, words: Wording) -> str:
+    """Say how many tasks an arm has, and how many the most demanding percentile of its service level needs."""
+    plans = [item for item in analysis.manifest.get("workloads") or () if row["workload"] in (None, item["name"])]
+    names = list(dict.fromkeys(name for plan in plans for name in plan.get("slo") or ()))
+    asked = max(names, key=lambda name: parse_percentile(name)[1], default=None)
+    least = None if asked is None else needed(parse_percentile(asked)[1])
+    return words.text("headline.agents_few", arm=row["arm"], n=row["n_tasks"], needed=least, objective=asked)
 
 
 def _carried(frame: pl.DataFrame, workload: str | None, arm: str) -> Iterator[Row]:

@@ -218,10 +218,7 @@ def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
     if sizing.baseline is None:
         text += words.text("sizing.verdict.no_baseline")
     elif saved is not None:
-        ends = (row["servers_saved_low"], row["servers_saved_high"])
-        shown = (ends[0] is not None and ends[0] > 0) or (ends[1] is not None and ends[1] < 0)
-        key = "same" if saved == 0 else "not_shown" if not shown else "saved" if saved > 0 else "more"
-        text += words.text(f"sizing.verdict.{key}", n=abs(saved), baseline=sizing.baseline)
+        text += _difference(saved, (row["servers_saved_low"], row["servers_saved_high"]), sizing, words)
     if row["cost_per_1000_tasks"] is not None:
         figures = [row[f"cost_per_1000_tasks{end}"] for end in ("", "_low", "_high")]
         cost, currency = interval(*figures), _currency(sizing)
@@ -230,6 +227,18 @@ def _sentence(row: Row, sizing: Sizing, words: Wording) -> str:
             currency = ""
         text += words.text("sizing.verdict.cost", cost=cost, currency=currency)
     return text
+
+
+def _difference(saved: int, ends: tuple[int | None, int | None], sizing: Sizing, words: Wording) -> str:
+    """Say how many servers fewer, or more, than without a drafter, where the interval of the paired difference bears it out."""
+    shown = (ends[0] is not None and ends[0] > 0) or (ends[1] is not None and ends[1] < 0)
+    key = "same" if saved == 0 else "not_shown" if not shown else "saved" if saved > 0 else "more"
+    if saved < 0 and shown:
+        ends = (None if ends[1] is None else -ends[1], None if ends[0] is None else -ends[0])
+    low, high = ("…" if end is None else number(end) for end in ends)
+    known = ends != (None, None)
+    limits = words.text(f"sizing.verdict.difference_{'ends' if known else 'none'}", low=low, high=high)
+    return words.text(f"sizing.verdict.{key}", n=abs(saved), baseline=sizing.baseline, interval=limits)
 
 
 def left_out(sizing: Sizing, words: Wording) -> str:
@@ -265,7 +274,7 @@ def headline(sizing: Sizing, lang: str) -> str:
 
 def doubts(sizing: Sizing, words: Wording) -> str:
     """Return why to trust the figures less, each reason once, invalid ones first; empty where there is none."""
-    found = sorted(sizing.doubts, key=lambda item: item.severity != "invalid")
+    found = sorted(sizing.doubts, key=lambda item: (item.severity != "invalid", item.code != "cells_unfinished"))
     names = list(dict.fromkeys(_reason(item, words) for item in found))
     rest = len(names) - MOST_REASONS
     if rest > 0:
@@ -279,8 +288,9 @@ def _reason(item: Finding, words: Wording) -> str:
         "share": percent(share) if isinstance(share, float) and not is_unknown(share) else None,
         "languages": None if language is None else words.label("language", str(language)),
     }
-    key = f"sizing.caveat.{item.code}" if item.code == "percentile_unsure" else f"caveat.{item.code}"
-    text = words.optional(key, **{**item.values, **place}) or words.text("caveat_unknown", code=item.code)
+    values = {**item.values, **place}
+    own = words.optional(f"sizing.caveat.{item.code}", **values)  # said with its counts
+    text = own or words.optional(f"caveat.{item.code}", **values) or words.text("caveat_unknown", code=item.code)
     return f"{words.text('severity.invalid')}: {text}" if item.severity == "invalid" else text
 
 

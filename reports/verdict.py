@@ -9,6 +9,7 @@ from typing import Any, Literal
 from harness.analysis.bootstrap import MIN_TASKS
 from harness.analysis.frames import Finding, RunAnalysis, Verdict
 from harness.analysis.plan import BASELINE_METHOD
+from reports.cut_run import cut_run
 from reports.wording import Wording, is_unknown, number, percent, wording
 
 Certainty = Literal["clear", "limited", "unsure", "unknown", "invalid"]
@@ -87,8 +88,10 @@ def last_line(analysis: RunAnalysis, lang: str) -> str:
     """Return the run's verdict in one line: that on the arm that holds out longest, or why there is none."""
     words = wording(lang)
     lead = leading(analysis)
+    cut = cut_run(analysis, words)
     if lead:
-        return words.text("verdict.line", sentence=sentence(lead[0], lang, Context.of(analysis)))
+        said = sentence(lead[0], lang, Context.of(analysis))
+        return words.text("verdict.line", sentence=f"{cut} {said}" if cut else said)
     found = {finding.code for finding in analysis.findings}
     reason = next((code for code in _NOTHING_TO_SAY if code in found), "no_arm")
     return words.text("verdict.line", sentence=words.text(f"verdict.nothing.{reason}"))

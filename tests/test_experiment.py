@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from harness import cli, experiment
+from harness.combining import Experiment, check_resumable, combine
 from harness.errors import EngineError, RunFolderError, WorkloadError
-from harness.experiment import Experiment, combine
 from harness.manifest import build
 from harness.overrides import Overrides
 from harness.prepare import experiment_of, make_engine
@@ -329,7 +329,7 @@ async def test_resume_refuses_other_input(tmp_path: Path) -> None:
         folder, _ = await measured(path, tmp_path / "run")
         written(tmp_path, servers, concurrency=[1], repeats=1, sampling={"temperature": 0.5})
         with pytest.raises(RunFolderError, match=r"changed since .* was started \(sampling\)"):
-            experiment.check_resumable(experiment_of([path], Overrides()), folder)
+            check_resumable(experiment_of([path], Overrides()), folder)
 
 
 async def test_a_run_from_before_a_key_existed_can_be_continued(tmp_path: Path) -> None:
@@ -343,10 +343,10 @@ async def test_a_run_from_before_a_key_existed_can_be_continued(tmp_path: Path) 
     del described["engine"]["options"]
     for arm in described["arms"]:
         del arm["engine"]
-    experiment.check_resumable(plan, folder)
+    check_resumable(plan, folder)
     described["engine"]["threads"] = 2
     with pytest.raises(RunFolderError, match=r"changed since .* \(engine\)"):
-        experiment.check_resumable(plan, folder)
+        check_resumable(plan, folder)
     folder.close()
 
 

@@ -12,7 +12,10 @@ import polars as pl
 import pytest
 
 from harness import cli
+from harness.analysis.offer import offer
+from harness.analysis.run import analyse
 from harness.records import StepRecord
+from harness.store import RunFolder
 from tests.analysis.test_agents import at_loads
 from tests.builders import ARM, BASELINE, cell, cell_key, run_folder, step, waves, workload_entry
 
@@ -318,7 +321,7 @@ def test_inputs_without_an_interval_are_named(tmp_path: Path, capsys: pytest.Cap
     assert found[ARM]["servers_saved"] == 0
 
 
-def test_servers_are_saved_only_where_the_intervals_lie_apart(
+def test_servers_are_saved_only_where_the_paired_difference_bears_it_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """4 servers, or as many as 12, with a drafter, 8 without a drafter: fewer at first sight, yet nothing is shown."""
@@ -330,6 +333,38 @@ def test_servers_are_saved_only_where_the_intervals_lie_apart(
     row = sized(folder(tmp_path, records), "--agents", "16", "--lang", "en")[ARM]
     assert (row["servers_saved"], row["servers_saved_low"]) == (4, -4)
     assert "No difference in servers is shown" in capsys.readouterr().out
+
+
+def test_arms_are_compared_in_the_same_draws_of_the_same_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks differ more than the arms do, so that the servers of both overlap; yet each task takes half as long with the drafter."""
+    records = []
+    sizes = (0.55, 1, 1, 1, 1, 1.8)
+    for arm, factor in ((BASELINE, 1.0), (ARM, 0.5)):
+        for load in LOADS:
+            wave = waves(cell_key(arm, load), [1000.0 * load * size * factor for size in sizes for _ in range(load)])
+            records += [replace(record, task_id=f"t{i // load}") for i, record in enumerate(wave)]
+    found = sized(folder(tmp_path, records), "--agents", "16", "--lang", "en")
+    assert found[ARM]["servers_high"] > found[BASELINE]["servers_low"]
+    # a median of 0.55 carries 3.6 and 7.3 agents (5 and 3 servers), one of 1.8 carries 1.1 and 2.2 (15 and 8 servers)
+    assert [found[ARM][f"servers_saved{end}"] for end in ("", "_low", "_high")] == [4, 2, 7]
+    assert (
+        "That is 4 fewer than without a drafter (baseline; 95 % interval of the difference 2–7"
+        in capsys.readouterr().out
+    )
+
+
+def test_the_table_that_is_signed_says_what_the_sizing_says(tmp_path: Path) -> None:
+    """Below 2.8 s the baseline carries 2.8 agents, the drafter 5.6: for 100 agents 36 and 18 servers in both, not 50 and 20."""
+    entry = workload_entry(concurrency=LOADS, slo={"task_time_p50": "2.8s"})
+    path = folder(tmp_path, None, entry)
+    run = analyse(RunFolder.open(path))
+    offered = {row["arm"]: row for row in offer(run.agents, run.summary, {"office": BASELINE}).iter_rows(named=True)}
+    found = sized(path, "--agents", "100")
+    for arm, servers in ((BASELINE, 36), (ARM, 18)):
+        for end in ("", "_low", "_high"):
+            assert offered[arm][f"servers_per_100{end}"] == found[arm][f"servers{end}"] == servers
 
 
 def test_only_servers_are_rounded(tmp_path: Path) -> None:

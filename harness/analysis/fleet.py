@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.agents import ESTIMATE, HIGH, LOW, WHOLE, Capacity, Carrying, Matrix, whole
+from harness.analysis.agents import ESTIMATE, HIGH, LOW, Carrying, Matrix
+from harness.analysis.capacity import WHOLE, Capacity, servers_for, whole
 
 HOURS = 8766.0  # of a year, leap years averaged in
 
@@ -116,7 +117,7 @@ class ArmLoad:
         if agents is None or agents < 1 - WHOLE:
             return None
         exact = given.busy / (agents * (1 - given.headroom))
-        servers = max(1, math.ceil(exact - WHOLE))
+        servers = servers_for(exact, 1.0) or 1
         on_each = given.busy / servers
         time = self.slot_s(on_each)[0]
         if math.isnan(time):

@@ -80,10 +80,10 @@ PERCENTILES = (
 )  # fmt: skip
 # capacity: found (the objectives are first missed inside the range) | at_least (kept at the highest load: agents is that load) | none
 # (missed at the lowest: agents is 0 where that is 1, else null) | unknown; workload null: equal shares of agents, modelled; interval
-# as in BREAK_EVEN; limited_by: the objective that gives way first
+# as in BREAK_EVEN; limited_by: the objective that gives way first; servers_per_100 from agents per server before rounding
 AGENTS = (
     "workload", "arm", "slo", "agents", "agents_low", "agents_high", "interval", "capacity", "limited_by", "lowest_concurrency",
-    "highest_concurrency", "n_tasks",
+    "highest_concurrency", "n_tasks", "servers_per_100", "servers_per_100_low", "servers_per_100_high",
 )  # fmt: skip
 # repeats_more: 0 where it is decided, null where no number of repeats decides; tasks_needed likewise
 REPEATS = ("workload", "arm", "concurrency", "n_tasks", "repeats", "decided", "repeats_more", "tasks_needed")

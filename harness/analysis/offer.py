@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -78,11 +77,7 @@ def _load(rows: list[Row], carried: Row | None) -> Row | None:
 
 
 def _servers(carried: Row | None) -> dict[str, Any]:
-    if carried is None:
-        return {}
-    known = {name: carried[name] for name in OFFER[2:9]}
-    ends = {"servers_per_100": "agents", "servers_per_100_low": "agents_high", "servers_per_100_high": "agents_low"}
-    return known | {name: math.ceil(100 / known[of]) if known[of] else None for name, of in ends.items()}
+    return {} if carried is None else {name: carried[name] for name in OFFER[2:12]}
 
 
 def _beats(other: tuple[str, float, float], point: tuple[str, float, float]) -> bool:

@@ -11,8 +11,9 @@ import polars.selectors as cs
 
 from harness.analysis import cautions
 from harness.analysis.acceptance import acceptance, survival
-from harness.analysis.agents import agents, carrying
+from harness.analysis.agents import carrying
 from harness.analysis.breakeven import break_even, curves
+from harness.analysis.capacity import agents
 from harness.analysis.cells import add_figures
 from harness.analysis.doubts import doubts
 from harness.analysis.drafter_table import drafter_table

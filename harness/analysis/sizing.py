@@ -12,10 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from harness.analysis.agents import Carrying, capacity, carrying, state
+from harness.analysis.agents import Carrying, carrying
+from harness.analysis.capacity import capacity, state
 from harness.analysis.fleet import ArmLoad, Assumptions
 from harness.analysis.frames import SIZING, TORNADO, Finding, RunAnalysis
 from harness.analysis.latency import needed
+from harness.analysis.paired_servers import saved_limits
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.tornado import tornado
 from harness.errors import RunFolderError, UsageError
@@ -81,7 +83,7 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
     baseline = own[0].baseline if own[0].baseline in everywhere else None
     loads = [_load(arm, carried, analysis, given) for arm in sorted(everywhere, key=lambda arm: arm != baseline)]
     rows = [_row(load, replace(given, power_watts=load.power_watts)) for load in loads]
-    frame = pl.DataFrame(rows, schema=schema(SIZING[:-3]), orient="row")
+    frame = pl.DataFrame(_saved(rows, loads, baseline, analysis, given), schema=schema(SIZING), orient="row")
     moved = [row for load in loads for row in tornado(load, replace(given, power_watts=load.power_watts))]
     levels = dict.fromkeys(item.slo for item in carried)
     return Sizing(
@@ -91,7 +93,7 @@ def size(analysis: RunAnalysis, plans: Sequence[WorkloadPlan], given: Assumption
         if len(levels) == 1
         else "; ".join(dict.fromkeys(f"{item.workload}: {item.slo}" for item in carried)),
         baseline=baseline,
-        arms=frame.with_columns(_saved(frame, baseline)).select(SIZING),
+        arms=frame,
         tornado=pl.DataFrame(moved, schema=schema(TORNADO), orient="row"),
         percentiles=analysis.percentiles.filter(pl.col("workload").is_in([plan.name for plan in own])),
         doubts=tuple(
@@ -119,20 +121,26 @@ def _why_not(load: ArmLoad) -> dict[str, Any]:
     return {"key": "none" if state(load.found) == "none" else "unknown"}
 
 
-def _saved(frame: pl.DataFrame, baseline: str | None) -> list[pl.Expr]:
-    """Return the servers saved and their ends: those of both arms at the ends furthest apart, which is on the safe side."""
-    bare = frame.filter(pl.col("arm") == pl.lit(baseline))
-    ends = (
-        ("", "servers", "servers"),
-        ("_low", "servers_low", "servers_high"),
-        ("_high", "servers_high", "servers_low"),
-    )
-    return [
-        pl.when(pl.col("arm") != pl.lit(baseline))
-        .then(pl.lit(bare[of_bare].first() if bare.height else None, pl.Int64) - pl.col(own))
-        .alias(f"servers_saved{end}")
-        for end, of_bare, own in ends
-    ]
+def _saved(
+    rows: Sequence[tuple[str | float | None, ...]],
+    loads: Sequence[ArmLoad],
+    baseline: str | None,
+    analysis: RunAnalysis,
+    given: Assumptions,
+) -> list[tuple[str | float | None, ...]]:
+    """Return the rows with the servers saved and their ends, which are those of the paired difference."""
+    place = SIZING.index("servers")
+    bare = next((load for load in loads if load.arm == baseline), None)
+    bare_servers = next((row[place] for row in rows if row[0] == baseline), None)
+    found = []
+    for row, load in zip(rows, loads, strict=True):
+        saved: tuple[float | None, ...] = (None, None, None)
+        own_servers = row[place]
+        if bare is not None and load is not bare and isinstance(bare_servers, int) and isinstance(own_servers, int):
+            ends = saved_limits(load.carried, bare.carried, analysis.steps, analysis.tasks, given)
+            saved = (bare_servers - own_servers, *ends)
+        found.append((*row, *saved))
+    return found
 
 
 def _refuse(analysis: RunAnalysis, run: str) -> None:

@@ -13,6 +13,7 @@ from harness.analysis.frames import Finding, Severity
 from harness.analysis.latency import LOAD
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import FAILED, counted
+from harness.redaction import mask_keys
 
 FEW_TASKS = 10  # below this many distinct tasks a percentile interval of a bootstrap is too narrow to be trusted
 LATE_MS = 50.0  # requests that leave later than this were held up by the client, not by a timer
@@ -46,6 +47,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "temperature_above_zero": ("temperature",),
     "live_history": (),
     "steps_failed": ("concurrency", "n_failed", "n_steps", "share", "error_kind", "example"),
+    "warm_up_failed": ("n_failed", "n_steps", "n_cells", "error_kind", "example"),
     "requests_late": ("concurrency", "late_p99_ms"),
     "steady_window_missing": ("n_cells", "concurrency"),
     "steady_window_short": ("n_cells", "concurrency", "share"),
@@ -230,7 +232,9 @@ def _of_load(
     # the worst load speaks: pooled over loads, one at which everything failed would drown in the others
     for workload, arm, *values in _first_of_arm(failed).sort("workload", "arm").iter_rows():
         severity: Severity = "invalid" if values[3] > SPOILT_SHARE else "warning"
-        yield finding("steps_failed", severity, workload, arm, *values)
+        *counts, example = values
+        yield finding("steps_failed", severity, workload, arm, *counts, mask_keys(example) if example else None)
+    yield from _of_warm_up(steps)
     done = cells.filter(pl.col("status") == "done")
     # with a limit of requests per second a request waits because the workload says so, not because the client is slow
     held_back = [plan.name for plan in plans if plan.max_requests_per_s is not None]
@@ -257,6 +261,21 @@ def _of_load(
     drifted = ratios.filter(pl.col("ratio") > DRIFT).sort("ratio", *LOAD, descending=[True, False, False, False])
     for workload, arm, load, ratio in _first_of_arm(drifted).iter_rows():
         yield finding("repeats_drift", "warning", workload, arm, load, ratio)
+
+
+def _of_warm_up(steps: pl.DataFrame) -> Iterator[Finding]:
+    """Whether warm-up requests failed: what they were to take out of the figures (first use, empty caches) may then be in them."""
+    cause = FAILED & (pl.col("error_kind") != "not_sent")
+    own = steps.filter(pl.col("done") & (pl.col("phase") == "warm_up"))
+    failed = own.group_by("workload", "arm", maintain_order=True).agg(
+        n=FAILED.sum(),
+        of=pl.len(),
+        cells=pl.col("cell").filter(FAILED).n_unique(),
+        kind=pl.col("error_kind").filter(cause).mode(maintain_order=True).first(),
+        example=pl.col("error_message").filter(cause).first(),
+    )
+    for workload, arm, *counts, example in failed.filter(pl.col("n") > 0).iter_rows():
+        yield finding("warm_up_failed", "warning", workload, arm, *counts, mask_keys(example) if example else None)
 
 
 def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:

@@ -5,6 +5,9 @@ input ends (which only the harness holds open: it is gone then, ``kill -9`` incl
 which a signal to a process group does not reach and which outlive their parent; on Linux orphans become children of this process, so
 that all of them are found. The exit code is the command's own. Variables that begin with ``SPEC_HARNESS_SERVER_`` are the server's,
 and reach it without that beginning: a library that is put in front of the server's has no business in this process.
+
+With ``--masked`` the first line of standard input is a JSON list of secrets, none of which is written to the log: neither the command
+line nor the environment of this process tells them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -19,12 +23,14 @@ import sys
 import threading
 from typing import NoReturn
 
+from harness.engines.masked_output import copy_masked
 from harness.engines.tree import descendants, send
 
 SERVER_ENV = "SPEC_HARNESS_SERVER_"
 NOT_FOUND = 127  # as a shell says it
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _ORPHANS_S = 1.0
+_LAST_WORDS_S = 2.0  # of a log whose writers have all ended
 _AGAIN_S = 0.2  # what was forked while its parent was being killed
 
 
@@ -32,12 +38,16 @@ def main() -> int:
     """Run the command line's command to its end."""
     parser = argparse.ArgumentParser(description="runs a server and ends everything that it started")
     parser.add_argument("--grace", type=float, default=20.0, help="seconds between the order to stop and the kill")
+    parser.add_argument(
+        "--masked", action="store_true", help="read secrets from standard input and mask them in the output"
+    )
     parser.add_argument("--cwd", help="folder in which the command runs")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    secrets = json.loads(_first_line() or "[]") if arguments.masked else []
     guard = _Guard(arguments.grace)
     signal.signal(signal.SIGALRM, guard.kill)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -45,12 +55,19 @@ def main() -> int:
     threading.Thread(target=_until_input_ends, name="parent-watch", daemon=True).start()
     try:
         leader = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, start_new_session=True, cwd=arguments.cwd, env=_environment()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if secrets else None,
+            stderr=subprocess.STDOUT if secrets else None,
+            start_new_session=True,
+            cwd=arguments.cwd,
+            env=_environment(),
         )
     except OSError as error:
         sys.stderr.write(f"cannot execute {command[0]!r}: {error}\n")
         return NOT_FOUND
     guard.leader = leader.pid
+    copying = None if leader.stdout is None else copy_masked(leader.stdout.fileno(), sys.stdout.fileno(), secrets)
     status = 0
     while True:
         try:
@@ -60,6 +77,8 @@ def main() -> int:
         if pid == leader.pid:
             status = leader.returncode = os.waitstatus_to_exitcode(ended)
             guard.finish()
+    if copying is not None:
+        copying.join(_LAST_WORDS_S)
     return status if status >= 0 else _end_by(-status)
 
 
@@ -109,6 +128,14 @@ def _group(pid: int) -> int | None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         return os.getpgid(pid)
     return None
+
+
+def _first_line() -> bytes:
+    """Return the first line of standard input, read byte by byte: what follows is not for here."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
 
 
 def _until_input_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shlex
@@ -17,7 +18,7 @@ from harness.engines.process import ChildProcess
 from harness.errors import EngineRefused, EngineStartError
 from harness.models import Progress
 from harness.printable import printable
-from harness.redaction import MASK, environment_secrets, forms, mask
+from harness.redaction import environment_secrets, forms, mask
 from harness.workload_launch import Launch
 
 GRACE_S = 20.0  # a server that holds a GPU needs some seconds to give it back
@@ -40,7 +41,7 @@ class LaunchedServer:
 
     Its output goes to ``launch.log``, or to ``<arm>.log`` below ``folder``. A command without ``{port}`` starts a server whose address is
     known: ``base_url``. ``hidden`` are spellings of secrets that it may know besides those of its launch and of the environment that
-    it inherits: none stands in a message, nor in its log once it is stopped. ``status`` asks it; ``progress`` is told how long it has
+    it inherits: none stands in a message, nor is one ever written to its log. ``status`` asks it; ``progress`` is told how long it has
     been waited for and the last line of its log; ``grace_s`` is how long it may take to end by itself, ``patience_s`` how long it may
     say that its health path is none.
     """
@@ -167,14 +168,10 @@ class LaunchedServer:
         self._report("ready", 1.0)
 
     async def stop(self) -> None:
-        """Stop it with everything it started, and take keys of the environment out of its log. Never raises, safe to repeat."""
-        if self._process is None:
-            return
-        self._stopped = True
-        try:
+        """Stop it with everything it started. Never raises, safe to repeat."""
+        if self._process is not None:
+            self._stopped = True
             await self._process.stop(self._grace_s + _GUARD_S)
-        finally:
-            self._clean_log()
 
     def _child(self, port: int | None) -> ChildProcess:
         try:
@@ -184,10 +181,11 @@ class LaunchedServer:
             raise EngineRefused(
                 f"{self.who}: the environment has no {error.args[0]}, which its launch asks for; set it"
             ) from error
-        guard = [sys.executable, "-m", "harness.engines.guard", "--grace", f"{self._grace_s:g}"]
+        guard = [sys.executable, "-m", "harness.engines.guard", "--grace", f"{self._grace_s:g}", "--masked"]
         if self.launch.cwd is not None:
             guard += ["--cwd", str(Path(self.launch.cwd).expanduser())]
-        return ChildProcess(self.who, [*guard, "--", *command], self.log, env)
+        secrets = f"{json.dumps(self._secrets)}\n".encode()
+        return ChildProcess(self.who, [*guard, "--", *command], self.log, env, secrets)
 
     def _filled(self, text: str, port: int | None) -> str:
         return self.launch.filled(text, port=port, model=self._model)
@@ -199,16 +197,6 @@ class LaunchedServer:
     def _report(self, stage: str, fraction: float) -> None:
         if self._progress is not None:
             self._progress(f"start {self.launch.arm}: {stage}".rstrip(": "), min(fraction, 1.0))
-
-    def _clean_log(self) -> None:
-        if not self._secrets or not self.log.is_file():
-            return
-        given = self.log.read_bytes()
-        clean = given
-        for secret in self._secrets:
-            clean = clean.replace(secret.encode(), MASK.encode())
-        if clean != given:
-            self.log.write_bytes(clean)
 
 
 async def make_room(servers: Mapping[str, LaunchedServer], arm: str) -> list[str]:

@@ -29,13 +29,19 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ChildProcess:
-    """One program with its log file. ``name`` is how errors call it; ``env`` is added to the environment."""
+    """One program with its log file.
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    ``name`` is how errors call it; ``env`` is added to the environment; ``said`` is the first thing on its standard input.
+    """
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None, said: bytes = b""
+    ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
         self.log = log
         self.env = dict(env or {})
+        self._said = said
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -84,6 +90,10 @@ class ChildProcess:
                     f"{self.name}: cannot execute {self.arguments[0]!r}: {error.strerror}; check that the program is installed"
                 ) from error
         atexit.register(self.kill)
+        if self._said and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, which whoever waits for it sees
+                self._process.stdin.write(self._said)
+                self._process.stdin.flush()
 
     def log_since_start(self, *, tail_bytes: int | None = None) -> str:
         """Return what the program has written since :meth:`start`, or the last ``tail_bytes`` of it."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.agents import Carrying, capacity, gives_way, isotonic, state
+from harness.analysis.agents import Carrying, gives_way, isotonic
+from harness.analysis.capacity import capacity, servers_for, state
 from harness.analysis.run import analyse
 from harness.analysis.slo import parse_slo
 from harness.records import StepRecord
@@ -145,6 +146,13 @@ def test_a_workload_without_objectives_has_no_row(tmp_path: Path) -> None:
     """Without a service level there is nothing to attain."""
     folder = run_folder(tmp_path, [step(cell_key(BASELINE))])
     assert analyse(folder).agents.is_empty()
+
+
+def test_servers_are_rounded_and_agents_are_not() -> None:
+    """1.9 agents a server make 53 servers for 100, not the 100 of whole agents; an exact division needs no spare one."""
+    assert servers_for(100, 1.9) == 53
+    assert servers_for(100, 100 / 7) == 7
+    assert [servers_for(100, agents) for agents in (None, 0.9, np.inf)] == [None, None, None]
 
 
 def carries(workload: str, reached: float, highest: int = 16) -> Carrying:

@@ -40,11 +40,12 @@ def rows(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return {row["arm"]: row for row in frame.iter_rows(named=True)}
 
 
-def test_servers_for_a_hundred_agents_are_rounded_up_and_their_interval_turns_around() -> None:
-    """8 agents a server: 13 servers; between 7 and 9 agents: 12 to 15 servers."""
-    carried = agents({"arm": "baseline", "agents": 8, "agents_low": 7, "agents_high": 9})
+def test_servers_for_a_hundred_agents_are_those_of_the_capacity() -> None:
+    """They come with the agents per server, as reckoned before these were rounded."""
+    servers = {"servers_per_100": 13, "servers_per_100_low": 12, "servers_per_100_high": 15}
+    carried = agents({"arm": "baseline", "agents": 7, "agents_low": 6, "agents_high": 8, **servers})
     row = rows(offer(carried, summary(), {"office": "baseline"}))["baseline"]
-    assert [row[f"servers_per_100{end}"] for end in ("", "_low", "_high")] == [13, 12, 15]
+    assert {name: row[name] for name in servers} == servers
 
 
 def test_arms_are_compared_at_the_highest_load_that_keeps_the_service_level() -> None:

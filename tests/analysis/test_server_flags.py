@@ -49,7 +49,7 @@ def test_the_page_shows_every_arm_beside_the_others() -> None:
     assert servers.note(given, wording("en")) == (
         "⚠ The servers differ in more than the drafter (dtype): a speed-up is that of both together."
     )
-    assert "드래프터 말고도" in (servers.note(given, wording("ko")) or "")
+    assert "드래프터 외에도" in (servers.note(given, wording("ko")) or "")
     same = manifest(base={"dtype": "bf16"}, one={"dtype": "bf16", "spec-type": "x"})
     assert servers.note(same, wording("en")) == "The servers' settings differ in nothing but the drafter."
     assert servers.note({"engine": {"arms": {}}}, wording("en")) is None

@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from harness.analysis.acceptance import ratios
-from harness.analysis.agents import agents, carrying
+from harness.analysis.agents import carrying
 from harness.analysis.bootstrap import draw_counts, interval, seed_of
 from harness.analysis.breakeven import break_even, curves
+from harness.analysis.capacity import agents
 from harness.analysis.speedup import matrices, pairs
 from harness.analysis.steps import OK, counted
 from tests import simulated_server as server

@@ -80,6 +80,24 @@ def test_a_load_that_was_not_finished_is_named_with_its_arm(tmp_path: Path) -> N
     assert found(tmp_path, records, concurrency=[1, 2])["cells_unfinished"].values["missing"] == "ngram at 2"
 
 
+def test_failed_warm_up_requests_are_told_without_keys(tmp_path: Path) -> None:
+    """Of two warm-up steps one failed and the one after it was not sent; the counted ones went well. The message had a key in it."""
+    key = cell_key()
+    words = "status 401: no such key sk-abcdefghijklmnopqrstuv"
+    failed = step(key, "w1", phase="warm_up", error_kind="http_status", error_message=words)
+    after = step(key, "w1", 1, phase="warm_up", error_kind="not_sent", error_message="step 0 failed")
+    fine = step(cell_key(BASELINE), "w1", phase="warm_up")
+    finding = found(tmp_path, [*both(), failed, after, fine])["warm_up_failed"]
+    assert (finding.severity, finding.arm) == ("warning", ARM)
+    assert finding.values == {
+        "n_failed": 2,
+        "n_steps": 2,
+        "n_cells": 1,
+        "error_kind": "http_status",
+        "example": "status 401: no such key ***",
+    }
+
+
 def test_cells_foreign(tmp_path: Path) -> None:
     """A cell that the manifest does not plan is named."""
     records = [*both(), step(cell_key(arm="mtp"))]

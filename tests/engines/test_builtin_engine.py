@@ -14,6 +14,7 @@ import pytest
 import reports
 from harness import cli, experiment
 from harness.analysis.run import analyse
+from harness.combining import check_resumable
 from harness.engines import builtin
 from harness.engines.builtin import BuiltinEngine, require_packages
 from harness.engines.process import ChildProcess
@@ -328,4 +329,4 @@ async def test_a_run_with_a_table_of_lengths_can_be_continued(tmp_path: Path) ->
     )
     plan = experiment_of([path], Overrides())
     RunFolder.create(tmp_path / "run", build(plan.workloads, [], "en", tmp_path / "run")).close()
-    experiment.check_resumable(experiment_of([path], Overrides()), RunFolder.open(tmp_path / "run"))
+    check_resumable(experiment_of([path], Overrides()), RunFolder.open(tmp_path / "run"))

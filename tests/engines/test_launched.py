@@ -206,6 +206,23 @@ async def test_inherited_keys_are_in_no_message_and_no_kept_log(
         assert "-12345" not in text
 
 
+async def test_no_key_is_ever_in_the_log_not_even_while_the_server_runs_or_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints the key among its arguments at once; the log has the mask while it runs, and after everything was killed with -9."""
+    monkeypatch.setenv("LAUNCH_TEST_KEY", "sk-1234567890")
+    own = server(tmp_path, command=[*PROGRAM, "--api-key", "${LAUNCH_TEST_KEY}"])
+    await own.start()
+    process = own._process
+    assert process is not None
+    assert process.pid is not None
+    assert "***" in arguments_of(own)
+    process.kill()
+    assert not own.alive()
+    assert "sk-12345" not in own.log.read_text()
+    await own.stop()
+
+
 async def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     """The error has the program's exit code and what it complained about; a program that is not there is named."""
     own = server(tmp_path, command=[*PROGRAM, "--no-such-flag"])

@@ -42,10 +42,17 @@ def _agents() -> list[dict[str, Any]]:
     names = ("agents", "agents_low", "agents_high", "interval", "capacity", "limited_by")
     return [
         {"workload": workload, "arm": arm, "slo": SERVICE, "n_tasks": 12}
+        | _servers(values)
         | ({} if workload is None else {"lowest_concurrency": 1, "highest_concurrency": 16})
         | dict(zip(names, values, strict=True))
         for (workload, arm), values in AGENTS.items()
     ]
+
+
+def _servers(values: tuple[Any, ...]) -> dict[str, int | None]:
+    """Return the servers for a hundred agents, as if no agent had been rounded away."""
+    ends = dict(zip(("", "_high", "_low"), values[:3], strict=True))
+    return {f"servers_per_100{end}": -(-100 // agents) if agents else None for end, agents in ends.items()}
 
 
 def _percentiles() -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ def test_servers_are_at_most_so_many_only_where_an_upper_end_is_known(low: int |
     run = sample.small()
     kinds = run.agents.schema
     changed = {"agents": 16, "agents_low": low, "agents_high": None, "interval": ends, "capacity": "at_least"}
+    changed |= {"servers_per_100": 7, "servers_per_100_low": None, "servers_per_100_high": 10 if low else None}
     frame = run.agents.with_columns(pl.lit(value, kinds[name]).alias(name) for name, value in changed.items())
     section = offer_section(replace(run, agents=frame), wording("en"))
     column = list(section.tables[0].headers).index(next(h for h in section.tables[0].headers if "per 100" in h))

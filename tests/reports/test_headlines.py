@@ -10,6 +10,7 @@ import pytest
 
 from harness.analysis.frames import Finding, RunAnalysis
 from reports.headlines import headlines
+from reports.verdict import last_line
 from reports.wording import LANGUAGES, wording
 from tests.reports import sample
 
@@ -85,6 +86,58 @@ def test_percentiles_of_few_tasks_leave_the_agents_in_doubt() -> None:
     note = Finding("percentile_unsure", "note", run.summary["workload"][0], None, values)
     assert [item.certainty for item in headlines(run, EN)] == ["clear", "clear", "clear"]
     assert [item.certainty for item in headlines(replace(run, findings=(note,)), EN)] == ["clear", "limited", "clear"]
+
+
+def test_agents_that_are_unknown_are_said_with_their_counts() -> None:
+    """p90 needs ten tasks and p50 one: the more demanding one is named with what it needs, once for each arm that lacks it."""
+    run = agents(capacity="unknown", agents=None, n_tasks=6)
+    for item in run.manifest["workloads"]:
+        item["slo"] = {"task_time_p50": "9s", "ttft_p90": "2s"}
+    found = headlines(run, EN)[1]
+    said = "cannot be said: ngram-map-k has 6 distinct tasks at its best load, ttft_p90 needs at least 10"
+    assert (found.text, found.certainty) == (f"How many agents one server carries {said}.", "unknown")
+    assert (
+        "작업이 가장 많은 부하에서도 6개로, ttft_p90 산출에 필요한 10개에 미달" in headlines(run, wording("ko"))[1].text
+    )
+
+
+def test_agents_without_a_baseline_are_unknown_for_that_reason() -> None:
+    """Nothing is said of too few tasks."""
+    run = quiet()
+    bare = replace(run, agents=run.agents.filter(pl.col("arm") != "baseline"))
+    assert "no baseline to compare ngram-map-k with" in headlines(bare, EN)[1].text
+
+
+def unfinished(run: RunAnalysis, failed: int = 0) -> RunAnalysis:
+    """Return a run in which 5 of the 18 cells of one workload are there, and all of the other."""
+    values = {
+        "n_planned": 18,
+        "n_done": 5,
+        "n_failed": failed,
+        "n_unfinished": 13 - failed,
+        "missing": "ngram-mod at 4",
+    }
+    missing = Finding("cells_unfinished", "warning", "coding-en", None, values)
+    return replace(run, findings=(*run.findings, missing))
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [("en", "Cut run: 23 of 36 planned cells. "), ("ko", "중단된 실행: 계획한 셀 36개 중 23개만 측정됨. ")],
+)
+def test_each_sentence_of_a_cut_run_says_so_and_none_is_clear(lang: str, said: str) -> None:
+    """Two workloads of 18 cells were planned, one is whole; the line at the end of the command says it, too."""
+    run = unfinished(agents(agents=14, agents_low=12, agents_high=15, interval="both", capacity="found"))
+    found = headlines(run, wording(lang))
+    assert [item.text.startswith(said) for item in found] == [True] * 3
+    assert {item.certainty for item in found} == {"limited"}
+    assert said in last_line(run, lang)
+
+
+def test_failed_cells_are_told_from_those_that_were_never_run() -> None:
+    """Two of the cells that are missing were tried."""
+    found = headlines(unfinished(quiet(), failed=2), EN)[0]
+    assert found.text.startswith("Incomplete run: 23 of 36 planned cells, 2 failed. ")
 
 
 def test_without_a_service_level_the_second_sentence_says_what_to_state() -> None:

@@ -266,7 +266,7 @@ def test_cells_and_rounds_are_explained(pages: Pages) -> None:
     ("lang", "died", "none_failed"),
     [
         ("en", "The engine ended 1 time(s) in 1 cell(s)", "No step failed in the attempts that count."),
-        ("ko", "1번 죽었다", "집계한 시도에서 실패한 단계가 없다."),
+        ("ko", "1번 비정상 종료되었습니다", "집계한 시도에서 실패한 단계가 없습니다."),
     ],
 )
 def test_a_cell_that_was_run_again_is_told(tmp_path: Path, lang: str, died: str, none_failed: str) -> None:

@@ -153,7 +153,7 @@ def test_words_of_the_program_are_translated(name: str, value: str, ko: str, en:
 def test_a_finding_speaks_of_languages_and_reasons_by_name() -> None:
     """No code of the program inside a sentence."""
     odd = Finding("prompt_echo", "warning", None, None, {"language": "code", "share": 0.5, "n_steps": 8})
-    assert wording("ko").finding(odd).startswith("코드 출력 8개 중 50.0 %가 프롬프트를 베낀다.")
+    assert wording("ko").finding(odd).startswith("코드 출력 8개 중 50.0 %가 프롬프트를 복사합니다.")
     late = Finding("threshold_not_evaluated", "warning", None, None, {"threshold": "x > 1", "reason": "no_values"})
     assert wording("en").finding(late) == "The threshold x > 1 could not be evaluated: a planned load has no value."
 
