@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from harness.analysis.frames import AGENTS, AGENTS_SCHEMA
 from harness.analysis.intervals import grouped, ratio_limits
-from harness.analysis.latency import needed
+from harness.analysis.latency import LOAD, needed
 from harness.analysis.percentiles import order_statistics
 from harness.analysis.plan import WorkloadPlan
-from harness.analysis.slo import STEP_METRICS, Objective, parse_slo
+from harness.analysis.slo import STEP_METRICS, TASK_METRICS, Objective, parse_slo
 
 Matrix = NDArray[np.float64]
+NEEDED = (*LOAD, "task_id", "phase", "steady", "error_kind", *STEP_METRICS.values())
+NEEDED_OF_TASKS = (*LOAD, "task_id", "phase", "steady", "ok", "slot_s", *TASK_METRICS.values())
 Three = tuple[float, float, float]
 WHOLE = 1e-9  # below a whole number by less is rounding, not a smaller server
 NONE = 1e-12  # of a capacity that is none: it has an inverse
@@ -92,7 +94,8 @@ def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadP
         UsageError: if an objective cannot be read.
     """
     inside = pl.col("steady") & (pl.col("phase") == "counted")
-    steps, tasks = steps.filter(inside), tasks.filter(inside)
+    steps = steps.select(NEEDED).filter(inside)
+    tasks = tasks.select(NEEDED_OF_TASKS).filter(inside)
     found = []
     for plan in plans:
         objectives = tuple(parse_slo(name, text) for name, text in plan.slo.items())
