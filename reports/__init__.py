@@ -40,12 +40,13 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
-        with ThreadPoolExecutor(1) as beside:  # the CSV files of a large run take as long as everything else
+        # the CSV files of a large run take as long as everything else, and the drawings of the page leave the interpreter free
+        with ThreadPoolExecutor(2) as beside:
             written = beside.submit(write_csv, analysis, folder)
+            workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
             page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)
-            workbook = write_workbook(analysis, folder / "report.xlsx", lang)
-            return Paths(page, workbook, written.result())
+            return Paths(page, workbook.result(), written.result())
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(

@@ -11,6 +11,7 @@ from harness.analysis.cautions import of_place
 from harness.analysis.frames import RunAnalysis, Verdict
 from harness.columns import COLUMNS
 from reports import buyer, charts, drafters, languages, objectives, predictions, servers, sizing, trust
+from reports.fitting import fitted
 from reports.headlines import headlines
 from reports.sections import Section, page
 from reports.synthetic import marked
@@ -23,7 +24,7 @@ TERMS = ("cell", "round", "pass")  # words of the column definitions that are no
 
 
 def render(analysis: RunAnalysis, lang: str) -> str:
-    """Return the whole page as text."""
+    """Return the whole page as text, no larger than ``fitting.MOST_BYTES``."""
     words = wording(lang)
     analysis = marked(analysis, words.text("synthetic"))
     manifest = analysis.manifest
@@ -38,9 +39,8 @@ def render(analysis: RunAnalysis, lang: str) -> str:
         ),
         "headlines": headlines(analysis, words),
         "nothing": None if leading(analysis) else last_line(analysis, lang),
-        "sections": sections(analysis, words),
     }
-    return page(words, content)
+    return fitted(sections(analysis, words), words, lambda parts: page(words, {**content, "sections": parts}))
 
 
 def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:

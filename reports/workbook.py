@@ -21,7 +21,8 @@ from reports.tables import DISTINCT_TASKS, header, offer_of
 from reports.verdict import last_line
 from reports.wording import Wording, is_unknown, text_width, wording
 
-MAX_STEPS = 2_000  # rows of tasks or steps: a cell takes some 6 µs to write, and whoever wants more takes the CSV files
+MAX_ROWS = 2_000  # of a sheet: a cell takes some 6 µs to write, and whoever wants more takes the CSV files
+MAX_STEPS = 500  # rows of tasks or steps, which nobody reads one by one
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
 _NUMBERS = frozenset({*_FORMATS.values(), "#,##0", "0.00"})
@@ -103,9 +104,10 @@ def _frame_sheet(pages: _Book, analysis: RunAnalysis, key: str) -> None:
     }
     frame: pl.DataFrame = made[key]() if key in made else getattr(analysis, key)
     title = last_line(analysis, words.lang) if key == "summary" else words.text(f"workbook.{key}")
-    if key in ("tasks", "steps") and frame.height > MAX_STEPS:
-        title = words.text("workbook.capped", shown=MAX_STEPS, n=frame.height, file=f"{key}.csv")
-        frame = frame.head(MAX_STEPS)
+    most = MAX_STEPS if key in ("tasks", "steps") else MAX_ROWS
+    if frame.height > most:
+        title = words.text("workbook.capped", shown=most, n=frame.height, file=f"{key}.csv")
+        frame = frame.head(most)
     if "cautions" in frame.columns:
         said = [words.cautions(codes) or None for codes in frame["cautions"]]
         frame = frame.with_columns(pl.Series("cautions", said, dtype=pl.String))

@@ -42,7 +42,12 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     """
     steps = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
-    told = with_rounds(steps)
+    # whole numbers, summed once for each task in each place: what is pooled below rests on few rows
+    told = (
+        with_rounds(steps)
+        .group_by(*LOAD, "kind", "language", "task_id", maintain_order=True)
+        .agg(pl.col("num_accepted_tokens", "num_drafts").sum())
+    )
     # tasks are only counted below, and numbers are counted faster than names
     steps = steps.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
     frames = []
@@ -72,7 +77,7 @@ def ratios() -> list[pl.Expr]:
         _known(accepted.filter(with_rounds)).alias("num_accepted_in_rounds"),
         _known(drafted.filter(drafter)).alias("num_draft_tokens"),
         _known(accepted.filter(drafter)).alias("num_accepted_tokens"),
-        (1 + _ratio(accepted.filter(with_rounds), rounds.filter(with_rounds))).alias("acceptance_length"),
+        acceptance_length(),
         pl.col("acceptance_length").mean().alias("acceptance_length_macro"),
         _ratio(accepted.filter(drafter & drafted.is_not_null()), drafted.filter(drafter)).alias("acceptance_rate"),
         (1 + _ratio(accepted.filter(with_passes), passes.filter(with_passes))).alias("tokens_per_pass"),
@@ -84,6 +89,13 @@ def ratios() -> list[pl.Expr]:
         (pl.col("finish_reason") == "length").mean().alias("cut_share"),
         pl.col("identical").mean().alias("identical_share"),
     ]
+
+
+def acceptance_length() -> pl.Expr:
+    """Return the aggregation of acceptance length alone."""
+    rounds, accepted = pl.col("num_drafts"), pl.col("num_accepted_tokens")
+    told = pl.col("drafter") & rounds.is_not_null() & accepted.is_not_null()
+    return (1 + _ratio(accepted.filter(told), rounds.filter(told))).alias("acceptance_length")
 
 
 def with_rounds(steps: pl.DataFrame) -> pl.DataFrame:

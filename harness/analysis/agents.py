@@ -17,12 +17,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from harness.analysis.intervals import grouped, ratio_limits
-from harness.analysis.latency import needed
+from harness.analysis.latency import LOAD, needed
 from harness.analysis.percentiles import order_statistics
 from harness.analysis.plan import WorkloadPlan
-from harness.analysis.slo import STEP_METRICS, Objective, parse_slo
+from harness.analysis.slo import STEP_METRICS, TASK_METRICS, Objective, parse_slo
 
 Matrix = NDArray[np.float64]
+NEEDED = (*LOAD, "task_id", "phase", "steady", "error_kind", *STEP_METRICS.values())
+NEEDED_OF_TASKS = (*LOAD, "task_id", "phase", "steady", "ok", "slot_s", *TASK_METRICS.values())
 Three = tuple[float, float, float]
 INSIDE = pl.col("steady") & (pl.col("phase") == "counted")
 ESTIMATE, LOW, HIGH = range(3)
@@ -73,7 +75,8 @@ def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadP
     Raises:
         UsageError: if an objective cannot be read.
     """
-    steps, tasks = steps.filter(INSIDE), tasks.filter(INSIDE)
+    steps = steps.select(NEEDED).filter(INSIDE)
+    tasks = tasks.select(NEEDED_OF_TASKS).filter(INSIDE)
     found = []
     for plan in plans:
         objectives = tuple(parse_slo(name, text) for name, text in plan.slo.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from statistics import NormalDist
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 DRAWS = 2000
 LOW, HIGH = 0.025, 0.975
 CHUNK = 250  # draws at a time: memory stays at CHUNK × tasks numbers, however many tasks a run has
+KEPT_TASKS = 250  # draws of so many are kept, 4 MB at the most for each number of tasks
 MIN_TASKS = 5
 """Fewer distinct tasks get no interval.
 
@@ -33,6 +34,18 @@ def seed_of(*key: object) -> int:
 
 def draw_counts(n_tasks: int, seed: int, draws: int = DRAWS) -> Iterator[NDArray[np.float64]]:
     """Yield how often each task is in each draw of ``n_tasks`` with replacement, some draws at a time. # [≤ CHUNK, tasks]"""
+    return iter(_kept(n_tasks, seed, draws)) if n_tasks <= KEPT_TASKS else _drawn(n_tasks, seed, draws)
+
+
+@lru_cache(maxsize=16)  # most figures of a run rest on the same few numbers of tasks, and so on the same draws
+def _kept(n_tasks: int, seed: int, draws: int) -> tuple[NDArray[np.float64], ...]:
+    found = tuple(_drawn(n_tasks, seed, draws))
+    for counts in found:
+        counts.flags.writeable = False
+    return found
+
+
+def _drawn(n_tasks: int, seed: int, draws: int) -> Iterator[NDArray[np.float64]]:
     rng = np.random.default_rng(seed)
     for begin in range(0, draws, CHUNK):
         size = min(CHUNK, draws - begin)

@@ -10,16 +10,15 @@ import polars as pl
 from harness.analysis.acceptance import with_rounds
 from harness.analysis.frames import DRAFTERS
 from harness.analysis.intervals import add_ratio
-from harness.analysis.lossless import SAME_STEP
 from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 
 _FIGURES = DRAFTERS[:-1]  # cautions are added once the findings are known
+KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 NEEDED = (
-    *SAME_STEP, "arm", "language", "genre", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
+    *KEYS, "arm", "task_id", "same", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
     "decode_passes", "step_latency_s",
 )  # fmt: skip
-KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 
 
 def drafter_table(
@@ -116,5 +115,5 @@ def _with_passes(steps: pl.DataFrame) -> pl.DataFrame:
 def _step_pairs(good: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
     baseline = good.join(baseline_arms(plans), on=["workload", "arm"], how="semi")
     return good.filter("drafter").join(
-        baseline.select(*SAME_STEP, baseline_latency_s="step_latency_s"), on=list(SAME_STEP), how="inner"
+        baseline.select("same", baseline_latency_s="step_latency_s"), on="same", how="inner", maintain_order="left"
     )

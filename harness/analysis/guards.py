@@ -15,7 +15,7 @@ import polars as pl
 from harness.analysis.frames import Finding, Severity
 from harness.analysis.latency import LOAD
 from harness.analysis.lossless import SAME_STEP
-from harness.analysis.plan import WorkloadPlan
+from harness.analysis.plan import WorkloadPlan, baseline_arms
 from harness.analysis.steps import OK, counted
 from harness.analysis.validity import ODD_TEXT_SHARE, SERVER_COUNTS, SPOILT_SHARE, finding
 
@@ -24,8 +24,15 @@ RISING = 10  # counts one above the other, and none below the one before: by cha
 WARM_SHARE = 0.3  # of a first prompt: the template's head and the label's beginning are a tenth, another cell's prompt nearly all
 EXTRA_ROUNDS = 2  # the last round may be cut, and an engine that schedules ahead may run one more
 ARM = ("workload", "arm")
+_STEP = pl.format("{}:{}", "task_id", "step_index")
 IGNORE = "ignore_eos"
 LEAST = frozenset({"min_tokens", "min_new_tokens"})  # options of a request or a server, as flags without dashes
+NEEDED = (
+    *SAME_STEP, "same", "cell", "arm", "phase", "done", "error_kind", "drafter", "sent_ns", "prompt_tokens", "output_tokens",
+    "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos", "finish_reason", "runs_past_end",
+    "plays_both_sides", "calls_parse",
+)  # fmt: skip
+"""Columns of steps that are looked at: filters and joins copy every column that there is."""
 
 
 def findings(
@@ -40,7 +47,7 @@ def findings(
         manifest: of the run; what the engine was asked and how it was started.
     """
     done = cells.filter(pl.col("status") == "done")
-    good = counted(steps).filter(OK)
+    good = counted(steps.select(NEEDED)).filter(OK)
     yield from _of_counts(good, done)
     yield from _of_traffic(done)
     yield from _of_cache(steps, done)
@@ -62,15 +69,24 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
         drafts > pl.col("output_tokens") + EXTRA_ROUNDS,
         accepted + drafts > pl.col("output_tokens") + slack,
     ).fill_null(False)
-    known = good.filter(pl.col("drafter") & drafted.is_not_null()).with_columns(wrong=wrong)
-    for part in known.sort("cell", "sent_ns").partition_by(ARM, maintain_order=True):
-        growth = part["num_draft_tokens"].diff()
-        rises = (growth > 0).sum() >= RISING - 1 and not (growth < 0).any()
+    known = good.filter(pl.col("drafter") & drafted.is_not_null())
+    known = known.select("cell", "sent_ns", *ARM, "task_id", "step_index", "num_draft_tokens", wrong=wrong)
+    growth = drafted.diff()
+    of_arms = (
+        known.sort("cell", "sent_ns")
+        .group_by(ARM, maintain_order=True)
+        .agg(
+            rises=((growth > 0).sum() >= RISING - 1) & ~(growth < 0).any(),
+            share=pl.col("wrong").mean(),
+            n=pl.len(),
+            example=_STEP.filter("wrong").first(),
+        )
+    )
+    for workload, arm, rises, share, n, example in of_arms.iter_rows():
         if rises:
-            yield finding("counts_cumulative", "invalid", *_place(part), part.height)
-        elif part["wrong"].any():
-            example = _step(part.filter("wrong"))
-            yield finding("counts_impossible", "invalid", *_place(part), part["wrong"].mean(), part.height, example)
+            yield finding("counts_cumulative", "invalid", workload, arm, n)
+        elif share:
+            yield finding("counts_impossible", "invalid", workload, arm, share, n, example)
     back = done.filter(pl.any_horizontal(pl.col(name) < 0 for name in SERVER_COUNTS).fill_null(False))
     for part in back.partition_by(ARM, maintain_order=True):
         yield finding("counters_went_back", "invalid", *_place(part), _loads(part), part.height)
@@ -86,7 +102,8 @@ def _of_traffic(done: pl.DataFrame) -> Iterator[Finding]:
 
 def _of_cache(steps: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     """Whether the first request of a cell found its prompt in the server's cache: then another cell had left it there."""
-    sent = steps.filter(pl.col("sent_ns").is_not_null())
+    sent = steps.select(*LOAD, "cell", "sent_ns", "cached_tokens", "prompt_tokens")
+    sent = sent.filter(pl.col("sent_ns").is_not_null())
     first = sent.filter(pl.col("sent_ns") == pl.col("sent_ns").min().over("cell")).unique("cell", keep="first")
     share = pl.col("cached_tokens") / pl.col("prompt_tokens")
     known = first.join(done.select("cell"), on="cell", how="semi").with_columns(share=share)
@@ -96,80 +113,96 @@ def _of_cache(steps: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
 
 def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
     """Whether the model was shown the prompts that were sent: a later step's is longer, and both arms' are equally long."""
-    tokens = pl.col("prompt_tokens")
-    before = tokens.shift(1).over("cell", "instance", "task_id", order_by="step_index")
-    follows = pl.col("step_index").diff().over("cell", "instance", "task_id", order_by="step_index") == 1
-    known = good.with_columns(before=before, follows=follows).filter(pl.col("follows") & pl.col("before").is_not_null())
-    known = known.filter(tokens.is_not_null()).with_columns(cut=tokens <= pl.col("before"))
-    for part in known.sort(LOAD).partition_by(ARM, maintain_order=True):
-        share = float(part["cut"].sum()) / part.height
-        if share:
-            example = _step(part.filter("cut"))
-            yield finding("prompts_truncated", _severity(share), *_place(part), share, part.height, example)
+    for workload, arm, share, n, example in _cut_prompts(good).iter_rows():
+        yield finding("prompts_truncated", _severity(share), workload, arm, share, n, example)
     live = [plan.name for plan in plans if plan.history == "live"]  # there later prompts hold the arm's own answers
     same = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
-    for arm, both in _against_baseline(same, plans, "prompt_tokens"):
-        pair = both.drop_nulls(["prompt_tokens", "baseline_prompt_tokens"])
-        apart = pair.filter(tokens != pl.col("baseline_prompt_tokens"))
-        if apart.height:
-            share, lengths = apart.height / pair.height, apart.row(0, named=True)
-            values = (share, pair.height, _step(apart), lengths["prompt_tokens"], lengths["baseline_prompt_tokens"])
-            yield finding("prompts_differ", _severity(share), lengths["workload"], arm, *values)
+    pairs = _against_baseline(same, plans, "prompt_tokens").drop_nulls(["prompt_tokens", "baseline_prompt_tokens"])
+    differ = pl.col("prompt_tokens") != pl.col("baseline_prompt_tokens")
+    for (workload, arm), n, apart in _apart(pairs, differ, plans):
+        share, lengths = apart.height / n, apart.row(0, named=True)
+        values = (share, n, _step(apart), lengths["prompt_tokens"], lengths["baseline_prompt_tokens"])
+        yield finding("prompts_differ", _severity(share), workload, arm, *values)
+
+
+def _cut_prompts(good: pl.DataFrame) -> pl.DataFrame:
+    """Return the arms with prompts that are no longer than the step's before: workload, arm, share, steps compared, an example."""
+    tokens = pl.col("prompt_tokens")
+    task = pl.col("task_id").cast(pl.Categorical).to_physical()  # numbers are sorted faster than names
+    in_turn = good.select(*LOAD, "cell", "instance", "step_index", "prompt_tokens", "task_id", task=task)
+    in_turn = in_turn.with_row_index("row").sort("cell", "instance", "task", "step_index")
+    together = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in ("cell", "instance", "task"))
+    next_one = together & (pl.col("step_index").diff() == 1) & tokens.is_not_null() & tokens.shift(1).is_not_null()
+    known = in_turn.select(*LOAD, "row", "task_id", "step_index", next_one=next_one, cut=tokens <= tokens.shift(1))
+    known = known.filter("next_one")
+    shares = known.group_by(ARM).agg(share=pl.col("cut").mean(), n=pl.len())
+    examples = known.filter("cut").sort(*LOAD, "row").unique(ARM, keep="first", maintain_order=True)
+    return (
+        examples.join(shares, on=list(ARM), maintain_order="left").select(*ARM, "share", "n", example=_STEP).sort(ARM)
+    )
 
 
 def _of_ends(good: pl.DataFrame, plans: Sequence[WorkloadPlan], manifest: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether answers end where the model ends them, and the model knew whose turn it was."""
     engine = (manifest.get("engine") or {}).get("arms") or {}
     entries = {item["name"]: item for item in manifest.get("workloads") or ()}
-    for part in good.sort(LOAD).partition_by(ARM, maintain_order=True):
-        workload, arm = _place(part)
+    cut = (pl.col("finish_reason") == "length").fill_null(False)
+    past, both = pl.col("runs_past_end"), pl.col("plays_both_sides")
+    of_arms = good.group_by(ARM).agg(
+        n=pl.len(), cut_share=cut.mean(), all_cut=cut.all(), past_share=past.mean().fill_null(0.0), n_past=past.count(),
+        both_share=both.mean().fill_null(0.0), n_both=both.count(),
+    )  # fmt: skip
+    for row in of_arms.sort(ARM).iter_rows(named=True):
+        workload, arm = row["workload"], row["arm"]
         entry = entries.get(workload, {})
         asked = [item for item in entry.get("arms") or () if item["name"] == arm] + [
             entry.get("engine"),
             engine.get(arm),
         ]
-        past, both = (part[name].drop_nulls() for name in ("runs_past_end", "plays_both_sides"))
-        past_share, both_share = (float(column.mean() or 0.0) for column in (past, both))  # type: ignore[arg-type]
-        cut = (part["finish_reason"] == "length").fill_null(False)
+        past_share, both_share = row["past_share"], row["both_share"]
         if any(map(_goes_on, asked)):
-            yield finding("end_ignored", "warning", workload, arm, "asked", float(cut.mean() or 0.0), part.height)  # type: ignore[arg-type]
+            yield finding("end_ignored", "warning", workload, arm, "asked", row["cut_share"], row["n"])
         elif past_share > ODD_TEXT_SHARE:
-            yield finding("end_ignored", _severity(past_share), workload, arm, "text", past_share, past.len())
-        elif part.height >= ALL_CUT and cut.all():
-            yield finding("never_ended", "note", workload, arm, part.height)
+            yield finding("end_ignored", _severity(past_share), workload, arm, "text", past_share, row["n_past"])
+        elif row["n"] >= ALL_CUT and row["all_cut"]:
+            yield finding("never_ended", "note", workload, arm, row["n"])
         if both_share > ODD_TEXT_SHARE:
-            yield finding("chat_template_missing", _severity(both_share), workload, arm, both_share, both.len())
+            yield finding("chat_template_missing", _severity(both_share), workload, arm, both_share, row["n_both"])
 
 
 def _of_calls(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
     """Whether the same tool calls can be read in both arms: an agent whose call cannot be read goes another way."""
     greedy = [plan for plan in plans if plan.temperature == 0 and plan.history == "recorded"]
-    for arm, both in _against_baseline(good, greedy, "calls_parse"):
-        calls = both.filter(pl.col("calls_parse").is_not_null() | pl.col("baseline_calls_parse").is_not_null())
-        here, there = (pl.col(name).fill_null(False) for name in ("calls_parse", "baseline_calls_parse"))
-        apart = calls.filter(here != there)
-        if apart.height:
-            only_arm = apart.filter(here).height
-            values = (calls.height, apart.height - only_arm, only_arm, _step(apart))
-            yield finding("tool_calls_one_sided", "warning", apart["workload"][0], arm, *values)
+    here, there = pl.col("calls_parse"), pl.col("baseline_calls_parse")
+    pairs = _against_baseline(good, greedy, "calls_parse").filter(here.is_not_null() | there.is_not_null())
+    for (workload, arm), n, apart in _apart(pairs, here.fill_null(False) != there.fill_null(False), greedy):
+        only_arm = apart.filter(here.fill_null(False)).height
+        values = (n, apart.height - only_arm, only_arm, _step(apart))
+        yield finding("tool_calls_one_sided", "warning", workload, arm, *values)
 
 
-def _against_baseline(
-    good: pl.DataFrame, plans: Sequence[WorkloadPlan], column: str
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield each drafting arm of each workload with its steps that the baseline did too, its value beside the baseline's."""
-    for plan in plans:
-        if plan.baseline is None:
-            continue
-        own = good.filter(pl.col("workload") == plan.name)
-        baseline = own.filter(pl.col("arm") == plan.baseline).select(
-            *SAME_STEP, pl.col(column).alias(f"baseline_{column}")
-        )
-        for arm in plan.drafting:
-            pair = own.filter(pl.col("arm") == arm).join(
-                baseline, on=list(SAME_STEP), how="inner", maintain_order="left"
-            )
-            yield arm, pair.sort("concurrency", "repeat", "task_id", "step_index", maintain_order=True)
+def _against_baseline(good: pl.DataFrame, plans: Sequence[WorkloadPlan], column: str) -> pl.DataFrame:
+    """Return the steps of drafting arms that the baseline did too, its value beside the baseline's."""
+    bare = baseline_arms(plans)
+    drafting = [(plan.name, arm) for plan in plans if plan.baseline is not None for arm in plan.drafting]
+    arms = pl.DataFrame(drafting, schema=bare.schema, orient="row")
+    of_baseline = good.select(*ARM, "same", pl.col(column).alias(f"baseline_{column}")).join(
+        bare, on=list(ARM), how="semi"
+    )
+    own = good.select(*SAME_STEP, "arm", "same", column).join(arms, on=list(ARM), how="semi")
+    return own.join(of_baseline.drop(ARM), on="same", how="inner")
+
+
+def _apart(
+    pairs: pl.DataFrame, differ: pl.Expr, plans: Sequence[WorkloadPlan]
+) -> Iterator[tuple[tuple[str, str], int, pl.DataFrame]]:
+    """Yield each arm with pairs that differ: its place, how many pairs it has, and those that differ in order."""
+    counts = {(row[0], row[1]): row[2] for row in pairs.group_by(ARM).len().iter_rows()}
+    found = pairs.filter(differ).sort("concurrency", "repeat", "task_id", "step_index", "instance")
+    parts = found.partition_by(ARM, maintain_order=True, as_dict=True)
+    for place in [(plan.name, arm) for plan in plans for arm in plan.drafting]:
+        if place in parts:
+            yield place, counts[place], parts[place]
 
 
 def _goes_on(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from harness.tasks import Language
 
@@ -96,6 +97,7 @@ def traits(text: str) -> Traits:
     )
 
 
+@lru_cache(maxsize=2)  # several questions about a text follow each other
 def detect(text: str) -> Language | None:
     """Return the label that fits a text best, ``None`` for a text without letters."""
     found = traits(text)

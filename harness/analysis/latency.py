@@ -8,6 +8,7 @@ from harness.analysis.frames import SUMMARY
 from harness.analysis.steps import FAILED, counted
 
 LOAD = ("workload", "arm", "concurrency")
+NEEDED = (*LOAD, "task_id", "phase", "done", "steady", "error_kind", "ttft_s", "tpot_ms", "step_latency_s")
 
 
 def quantile(column: pl.Expr, percent: int) -> pl.Expr:
@@ -32,7 +33,7 @@ def times(steps: pl.DataFrame, tasks: pl.DataFrame, cells: pl.DataFrame) -> pl.D
     runs of tasks, each instance and repeat by itself (the speed-up counts distinct tasks). Rates pool the repeats: Σ tokens / Σ
     seconds, over the repeats whose tokens are known.
     """
-    steps, tasks = counted(steps), counted(tasks)
+    steps, tasks = counted(steps.select(NEEDED)), counted(tasks)
     loads = steps.group_by(LOAD, maintain_order=True).agg(n_steps_failed=FAILED.sum())
     of_steps = (
         steps.filter("steady")

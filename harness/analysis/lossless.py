@@ -20,12 +20,14 @@ SCHEMA = dict(
         strict=True,
     )
 )
+NEEDED = ("cell", "arm", "same", *SAME_STEP, "phase", "done", "error_kind", "output_sha256")
 Tokens = Mapping[str, tuple[int, ...] | None]
 EMPTY = text_sha256("")
 
 
 def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
-    """Return one row a comparable pair of counted steps: ``cell``, ``arm``, ``SAME_STEP``, ``identical``, ``first_difference_token``.
+    """Return one row a comparable pair of counted steps: ``cell``, ``row``, ``arm``, ``SAME_STEP``, ``identical``,
+    ``first_difference_token``; ``row`` is the place of the arm's step in ``steps``.
 
     Comparable are steps of arms with a real drafter and their baseline at temperature 0 that both succeeded. With live history only
     the first step of a task is: after it the prompts differ. A step that wrote nothing is compared as an empty text. The position of
@@ -35,7 +37,8 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     exact = [plan for plan in plans if plan.temperature == 0 and plan.baseline is not None]
     live = [plan.name for plan in exact if plan.history == "live"]
     # a step that succeeded without a text has no hash; an arm that falls silent must not drop out of the comparison
-    good = counted(steps).filter(OK).with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
+    good = counted(steps.select(NEEDED).with_row_index("row")).filter(OK)
+    good = good.with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
     good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
     baselines = baseline_arms(exact)
     drafting = pl.DataFrame(
@@ -47,18 +50,25 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     }
     found = (
         sides["drafting"]
-        .select("cell", "arm", *SAME_STEP, "output_sha256")
-        .join(sides["baseline"].select(*SAME_STEP, baseline_sha256="output_sha256"), on=list(SAME_STEP), how="inner")
+        .select("cell", "row", "arm", "same", *SAME_STEP, "output_sha256")
+        .join(sides["baseline"].select("same", baseline_sha256="output_sha256"), on="same", how="inner")
         .with_columns(identical=pl.col("output_sha256") == pl.col("baseline_sha256"))
-        .sort("arm", *SAME_STEP)
     )
-    different = (
-        found.filter(~pl.col("identical")).select("output_sha256", "baseline_sha256").unique(maintain_order=True)
-    )
+    different = found.filter(~pl.col("identical")).select("output_sha256", "baseline_sha256").unique()
     known: Tokens = {**tokens, EMPTY: ()}
     places = [first_difference(known.get(a), known.get(b)) for a, b in different.iter_rows()]
     different = different.with_columns(first_difference_token=pl.Series(places, dtype=pl.Int64))
-    return found.join(different, on=["output_sha256", "baseline_sha256"], how="left", maintain_order="left")
+    apart = found.filter(~pl.col("identical")).join(different, on=["output_sha256", "baseline_sha256"], how="left")
+    same = found.filter("identical").with_columns(first_difference_token=pl.lit(None, pl.Int64))
+    return pl.concat([same, apart.select(same.columns)]).drop("same", "output_sha256", "baseline_sha256")
+
+
+def add_identical(steps: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
+    """Add ``identical`` to the steps that ``compared`` was made of: null where a step was not compared."""
+    known = compared.unique("row", keep="first")  # a step that is there more than once has a pair with each
+    rows = steps.select(row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    found = rows.join(known.select("row", "identical"), on="row", how="left", maintain_order="left")
+    return steps.with_columns(found["identical"])
 
 
 def first_difference(left: Sequence[int] | None, right: Sequence[int] | None) -> int | None:
@@ -74,13 +84,16 @@ def first_difference(left: Sequence[int] | None, right: Sequence[int] | None) ->
 
 def lossless(compared: pl.DataFrame) -> pl.DataFrame:
     """Return ``frames.LOSSLESS``; ``example_step`` names the first step that differs as task:step index (from 0)."""
-    differs = ~pl.col("identical")
-    frame = compared.group_by("workload", "arm", "concurrency", maintain_order=True).agg(
+    load = ["workload", "arm", "concurrency"]
+    examples = compared.filter(~pl.col("identical")).sort(SAME_STEP).unique(load, keep="first", maintain_order=True)
+    frame = compared.group_by(load).agg(
         n_steps=pl.len().cast(pl.Int64),
         n_identical=pl.col("identical").sum().cast(pl.Int64),
         identical_share=pl.col("identical").mean(),
         first_difference_token_min=pl.col("first_difference_token").min(),
         first_difference_token_p50=pl.col("first_difference_token").median(),
-        example_step=pl.format("{}:{}", "task_id", "step_index").filter(differs).first(),
+    )
+    frame = frame.join(
+        examples.select(*load, example_step=pl.format("{}:{}", "task_id", "step_index")), on=load, how="left"
     )
     return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()).sort("workload", "arm", "concurrency")

@@ -6,12 +6,13 @@ Acceptance measured on such texts says nothing about real work: a loop or a copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
 
 from harness.analysis.language import agrees
+from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.text_signs import calls_parse, is_random, plays_both_sides, runs_past_end
 from harness.errors import WorkloadError
@@ -31,13 +32,8 @@ ECHO_SHARE = 0.9
 """From this share of n-grams that stand in the step's own messages on, a text is a copy. Recorded answers stay below: a code edit
 that returns a file with one line changed reaches 0.80, a summary 0.31."""
 
+_STEP = ("workload", "task_id", "step_index")
 StepKey = tuple[str, str, int]
-_OF_TEXT: Mapping[str, Callable[[str], bool | None]] = {
-    "random": is_random,
-    "runs_past_end": runs_past_end,
-    "plays_both_sides": plays_both_sides,
-    "calls_parse": calls_parse,
-}
 
 
 def is_repetitive(text: str) -> bool:
@@ -47,10 +43,26 @@ def is_repetitive(text: str) -> bool:
     return len(tail) >= SHORTEST and 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
 
 
+_OF_TEXT: Mapping[str, Callable[[str], bool | None]] = {
+    "repetitive": is_repetitive,
+    "random": is_random,
+    "runs_past_end": runs_past_end,
+    "plays_both_sides": plays_both_sides,
+    "calls_parse": calls_parse,
+}
+
+
 def is_echo(text: str, prompt: str) -> bool:
     """Tell whether a text is a copy of what the step was given, white space aside."""
-    grams = _grams(" ".join(text.split()))
-    return len(text) >= SHORTEST and len(grams & _of_prompt(prompt)) >= ECHO_SHARE * len(grams)
+    if len(text) < SHORTEST:
+        return False
+    words, known = " ".join(text.split()), _of_prompt(prompt)
+    most = max(0, len(words) - GRAM + 1)  # n-grams, if all are different
+    # where the first fifth alone lacks more than all of them may, nobody needs to look at the rest
+    if len(_grams(words[: GRAM + most // 5]) - known) > (1 - ECHO_SHARE) * most + 1:
+        return False
+    grams = _grams(words)
+    return len(grams & known) >= ECHO_SHARE * len(grams)
 
 
 @lru_cache(maxsize=1)  # a step's many outputs are judged one after another
@@ -96,23 +108,22 @@ def add_text_traits(
     A trait is null where the text (or the prompt) is not known. Each distinct output is judged once, however many steps produced it.
     """
 
-    def judged(frame: pl.DataFrame, keys: list[str], name: str, judge: Callable[..., bool | None]) -> pl.DataFrame:
-        distinct = steps.filter(pl.col("output_sha256").is_in(list(texts))).select(keys).unique().sort(keys[::-1])
-        values = pl.Series(name, [judge(*row) for row in distinct.iter_rows()], dtype=pl.Boolean)
-        return frame.join(distinct.with_columns(values), on=keys, how="left", maintain_order="left")
-
-    def echo(sha: str, workload: str, task_id: str, step_index: int) -> bool | None:
-        prompt = known_prompts.get((workload, task_id, step_index))
-        return None if prompt is None else is_echo(texts[sha], prompt)
-
-    frame = judged(steps, ["output_sha256"], "repetitive", lambda sha: is_repetitive(texts[sha]))
-    for name, sign in _OF_TEXT.items():
-        frame = judged(frame, ["output_sha256"], name, partial(_of_output, texts, sign))
-    frame = judged(frame, ["output_sha256", "language"], "language_fits", lambda sha, label: agrees(label, texts[sha]))
-    if not known_prompts:
-        return frame.with_columns(echo=pl.lit(None, pl.Boolean))
-    return judged(frame, ["output_sha256", "workload", "task_id", "step_index"], "echo", echo)
-
-
-def _of_output(texts: Mapping[str, str], sign: Callable[[str], bool | None], sha: str) -> bool | None:
-    return sign(texts[sha])
+    written = list(texts.values())
+    kinds = {"output_sha256": pl.String, "output": pl.Int64}
+    outputs = pl.DataFrame({"output_sha256": list(texts), "output": range(len(written))}, kinds)
+    rows = steps.select("output_sha256", "language", *_STEP)
+    rows = rows.join(outputs, on="output_sha256", how="left", maintain_order="left").drop("output_sha256")
+    rows = rows.with_columns(numbered(rows, rows.columns).alias("number"))
+    # as many rows as there are texts, each in its place, not as there are steps; a place's texts one after another
+    distinct = rows.drop_nulls().unique("number").sort(*_STEP, "output", "language")
+    signs: dict[int, tuple[bool | None, ...]] = {}
+    judged: list[tuple[bool | None, ...]] = []
+    for language, workload, task_id, step_index, output in distinct.drop("number").iter_rows():
+        text, prompt = written[output], known_prompts.get((workload, task_id, step_index))
+        if output not in signs:
+            signs[output] = tuple(judge(text) for judge in _OF_TEXT.values())
+        judged.append((*signs[output], agrees(language, text), None if prompt is None else is_echo(text, prompt)))
+    schema = dict.fromkeys((*_OF_TEXT, "language_fits", "echo"), pl.Boolean)
+    traits = pl.DataFrame(judged, schema=schema, orient="row").with_columns(distinct["number"])
+    found = rows.select("number").join(traits, on="number", how="left", maintain_order="left")
+    return steps.hstack(found.drop("number"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -64,11 +64,17 @@ def percentiles(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
     rows = [
         row
         for frame, metrics in ((steps, STEP_METRICS), (tasks, TASK_METRICS))
-        for place, part in counted(frame).filter("steady").group_by(LOAD, maintain_order=True)
+        for place, part in _inside(frame, metrics.values()).group_by(LOAD, maintain_order=True)
         for metric, column in metrics.items()
         for row in _of(part.select("task_id", column).drop_nulls(column), (*place, metric))
     ]
     return pl.DataFrame(rows, schema=PERCENTILES_SCHEMA, orient="row").sort(PERCENTILES[:5])
+
+
+def _inside(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    narrow = counted(frame.select(*LOAD, "task_id", "phase", "done", "steady", *columns)).filter("steady")
+    # tasks are only counted, and numbers are counted faster than names
+    return narrow.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
 
 
 def _of(values: pl.DataFrame, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:

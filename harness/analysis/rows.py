@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from harness.analysis.frames import CELL
+from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
 from harness.errors import RunFolderError
 from harness.records import ENGINE_DIED
@@ -71,6 +72,7 @@ CELL_ROWS = pl.Schema(
 def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the step rows of the chosen attempts and one row a cell.
 
+    Steps gain ``same``, a number that a step has in common with the same step of other arms.
     Cells gain ``cell`` (a number that joins the two frames) and a ``status``: ``done``, ``failed``, ``unfinished`` (killed before it
     ended) or ``foreign`` (workload, arm or concurrency not in the manifest). Only done cells count in figures; the step rows carry
     that as ``done``.
@@ -90,7 +92,22 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     )
     cells = cells.sort("order", *CELL, nulls_last=True).drop("planned").with_row_index("cell")
     chosen = cells.select("cell", *KEY, done=pl.col("status") == "done")
-    return steps.join(chosen, on=list(KEY), how="inner", maintain_order="left"), cells
+    # beside the key alone: a join copies every column that it is given
+    found = steps.select(KEY).join(chosen, on=list(KEY), how="left", maintain_order="left").select("cell", "done")
+    steps = steps.hstack(found)
+    steps = steps.filter(pl.col("cell").is_not_null()) if found["cell"].null_count() else steps
+    return steps.with_columns(_same(steps, cells)), cells
+
+
+def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
+    """Return a number of each step that is the same in all arms and nowhere else: what is paired is paired by one number.
+
+    It stands for workload, concurrency, repeat, task, instance and step index.
+    """
+    places = cells.select("cell", place=numbered(cells, ("workload", "concurrency", "repeat")))
+    place = pl.col("cell").replace_strict(places["cell"], places["place"], return_dtype=pl.Int64)
+    numbers = steps.select("task_id", "instance", "step_index", place=place)
+    return numbered(numbers, numbers.columns).alias("same")
 
 
 def deaths(folder: RunFolder) -> pl.DataFrame:
@@ -103,17 +120,17 @@ def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:
     if not path.exists() or path.stat().st_size == 0:
         return pl.DataFrame(schema=STEP_ROWS)
     try:
-        blocks = [pl.read_ndjson(block, schema=STEP_ROWS) for block in _blocks(path)]
+        parts = [pl.read_ndjson(block, schema=STEP_ROWS) for block in blocks(path)]
     except pl.exceptions.PolarsError as error:
         raise _damaged(folder, str(error)) from error
-    rows = pl.concat(blocks) if blocks else pl.DataFrame(schema=STEP_ROWS)
+    rows = pl.concat(parts) if parts else pl.DataFrame(schema=STEP_ROWS)
     lacking = rows.select(pl.any_horizontal(pl.col(ALWAYS).is_null()).arg_true()).to_series()
     if lacking.len():
         raise _damaged(folder, f"row {lacking[0] + 1} is no step")
     return rows
 
 
-def _blocks(path: Path) -> Iterator[BytesIO]:
+def blocks(path: Path) -> Iterator[BytesIO]:
     """Yield the whole lines of a file, so many bytes at a time that a file of any size needs little memory beside its columns.
 
     A kill cuts the last line, which is left out.

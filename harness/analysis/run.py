@@ -22,7 +22,7 @@ from harness.analysis.headline import headline_limits
 from harness.analysis.language_loss import language_loss
 from harness.analysis.latency import LOAD, summary, times
 from harness.analysis.loading import read_records
-from harness.analysis.lossless import SAME_STEP, compare, lossless
+from harness.analysis.lossless import add_identical, compare, lossless
 from harness.analysis.outputs import add_text_traits
 from harness.analysis.percentiles import percentiles, unsure
 from harness.analysis.plan import WorkloadPlan
@@ -64,9 +64,7 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
 
         compared = compare(steps, plans, records.tokens)
         steps = add_text_traits(steps, records.texts, records.prompts)
-        steps = steps.join(
-            compared.select("cell", *SAME_STEP, "identical"), on=["cell", *SAME_STEP], how="left", maintain_order="left"
-        )
+        steps = add_identical(steps, compared)
         same = lossless(compared)
         goals, attained = slo(steps, tasks, plans)
         accepted = acceptance(steps)

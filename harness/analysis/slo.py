@@ -28,6 +28,8 @@ ATTAINED = {"workload": pl.String, "arm": pl.String, "concurrency": pl.Int64} | 
 _NAME = re.compile(r"([a-z_]+)_p(\d{1,2})")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
+_STATE = ("phase", "done", "steady")
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -114,8 +116,11 @@ def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan])
     """
     rows: list[pl.DataFrame] = []
     attained: list[pl.DataFrame] = []
-    steps, tasks = (counted(frame).filter("steady") for frame in (steps, tasks))
     key = ["cell", "instance"]
+    steps = counted(steps.select(*LOAD, *key, "task_id", *_STATE, "error_kind", *STEP_METRICS.values())).filter(
+        "steady"
+    )
+    tasks = counted(tasks).filter("steady")
     for plan in plans:
         objectives = [parse_slo(name, text) for name, text in plan.slo.items()]
         own_steps, own_tasks = (frame.filter(pl.col("workload") == plan.name) for frame in (steps, tasks))

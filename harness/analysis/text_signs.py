@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
 
 from harness.analysis.language import HANGUL, detect
 
@@ -58,12 +61,12 @@ def is_random(text: str) -> bool | None:
     head = text[:JUDGED]
     if not head.strip():
         return None
-    if sum(map(_is_garbled, head)) >= GARBLED_SHARE * len(head) or _many_scripts(head):
+    letters = Counter(head)  # a text has far fewer different letters than letters
+    if _sum(letters, _is_garbled) >= GARBLED_SHARE * len(head) or _many_scripts(letters):
         return True
     language = detect(head)
     if language == "ko":
-        syllables = HANGUL.findall(head)
-        return sum(map(_is_rare, syllables)) >= RARE_SYLLABLES * len(syllables)
+        return _sum(letters, _is_rare) >= RARE_SYLLABLES * _sum(letters, _is_hangul)
     words = LATIN_WORD.findall(head.lower())[:-1]  # the last may be cut off
     if language != "en" or len(words) < SHORTEST_WORDS:
         return None
@@ -109,27 +112,40 @@ def _object(text: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
+def _sum(letters: Counter[str], kind: Callable[[str], bool]) -> int:
+    return sum(count for letter, count in letters.items() if kind(letter))
+
+
+@cache
 def _is_garbled(letter: str) -> bool:
     if letter.isascii():
         return letter < " " and letter not in "\n\r\t"
     return letter == "\ufffd" or unicodedata.category(letter) in ("Cn", "Co", "Cc")
 
 
+@cache
+def _is_hangul(letter: str) -> bool:
+    return HANGUL.match(letter) is not None
+
+
+@cache
 def _is_rare(syllable: str) -> bool:
     # the standard set takes two bytes; other syllables are spelled out, lone letters (ㅋ, ㅇ) are in the set
     return "가" <= syllable <= "힣" and len(syllable.encode("euc_kr")) > 2
 
 
-def _many_scripts(text: str) -> bool:
-    counts: dict[str, int] = {}
-    for letter in text:
-        if letter.isascii():
-            script = "LATIN" if letter.isalpha() else ""
-        elif unicodedata.category(letter)[0] == "L":
-            script = unicodedata.name(letter, "").partition(" ")[0]
-        else:
-            script = ""
-        if script:
-            counts[script] = counts.get(script, 0) + 1
+@cache
+def _script(letter: str) -> str:
+    """Return the first word of a letter's name, such as HANGUL, and nothing for what is no letter."""
+    if letter.isascii():
+        return "LATIN" if letter.isalpha() else ""
+    return unicodedata.name(letter, "").partition(" ")[0] if unicodedata.category(letter)[0] == "L" else ""
+
+
+def _many_scripts(letters: Counter[str]) -> bool:
+    counts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        counts[_script(letter)] += count
+    del counts[""]
     total = sum(counts.values())
     return sum(count >= SCRIPT_SHARE * total for count in counts.values()) >= SCRIPTS

@@ -29,6 +29,9 @@ MAIN_LANGUAGE = 0.2  # of an arm's texts: a language with less cannot spoil the 
 CACHE_GAP = 0.1  # difference of the share of prompt tokens from cache that makes times to first token incomparable
 CACHE_WORK = 0.05  # prompt tokens computed more, as a share of all tokens of a cell that are computed: as much as a small speed-up
 SERVER_COUNTS = ("server_num_drafts", "server_num_draft_tokens", "server_num_accepted_tokens")
+_COUNTED = ("workload", "arm", "phase", "done", "error_kind")
+NEEDED_BY_COUNTS = (*_COUNTED, "num_drafts", "num_draft_tokens", "decode_passes")
+NEEDED_BY_TEXTS = (*_COUNTED, "language", "finish_reason", "repetitive", "random", "echo", "language_fits")
 
 CODES: Mapping[str, tuple[str, ...]] = {
     "no_finished_cell": ("n_cells",),
@@ -111,7 +114,7 @@ def findings(
     ``unread`` is that of ``outputs.prompts``, ``deaths`` that of ``rows.deaths``, ``of_folder`` those of ``wholeness.findings``.
     """
     found = [*of_folder, *_of_cells(cells, plans), *_of_deaths(cells, plans, deaths), *_of_plans(cells, plans)]
-    if not counted(steps).is_empty():
+    if not counted(steps.select("done", "phase")).is_empty():
         found += [*_of_load(steps, tasks, cells, plans), *_of_counts(steps, cells, plans), *_of_texts(steps, unread)]
     rank = {"invalid": 0, "warning": 1, "note": 2}
     return sorted(found, key=lambda finding: rank[finding.severity])
@@ -217,7 +220,7 @@ def _of_load(
     # the steps after a failed one are not sent: they failed, but are no cause
     cause = FAILED & (pl.col("error_kind") != "not_sent")
     failed = (
-        counted(steps)
+        counted(steps.select(*LOAD, "phase", "done", "error_kind", "error_message"))
         .group_by(LOAD)
         .agg(
             n=FAILED.sum(),
@@ -285,7 +288,7 @@ def _of_counts(steps: pl.DataFrame, cells: pl.DataFrame, plans: Sequence[Workloa
     names = CODES["counters_mismatch"]
     for row in _first_of_arm(mismatch).iter_rows(named=True):
         yield finding("counters_mismatch", "invalid", row["workload"], row["arm"], *(row[name] for name in names))
-    own = counted(steps).filter(~FAILED)
+    own = counted(steps.select(NEEDED_BY_COUNTS)).filter(~FAILED)
     sums = own.group_by("workload", "arm").agg(
         pl.len(),
         pl.col("num_drafts", "num_draft_tokens").count().name.prefix("known_"),
@@ -351,7 +354,7 @@ def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Findin
     they are spread, and the language has at least a fifth of the arm's texts: then the arm's figures are not figures of the workload.
     A language with fewer steps spoils its own row of the acceptance table, which carries a mark, but not the verdict.
     """
-    own = counted(steps).filter(~FAILED)
+    own = counted(steps.select(NEEDED_BY_TEXTS)).filter(~FAILED)
     cut = own.group_by("workload", "arm").agg((pl.col("finish_reason") == "length").mean().alias("share"), pl.len())
     for workload, arm, share, n in cut.filter(pl.col("share") > CUT_SHARE).sort("workload", "arm").iter_rows():
         yield finding("cut_by_max_tokens", "note", workload, arm, share, n)
@@ -381,7 +384,7 @@ def _of_texts(steps: pl.DataFrame, unread: Mapping[str, str]) -> Iterator[Findin
             severity: Severity = "invalid" if spoilt else "warning"
             place = (row["workload"], row["arm"], row["language"])
             yield finding(code, severity, *place, row[code], row[f"n_{code}"])
-    written = set(own.filter(known)["workload"])
+    written = set(own.filter(known)["workload"].unique())
     for workload, reason in unread.items():
         if workload in written:
             yield finding("echo_not_checked", "note", workload, None, reason)

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from harness.analysis.acceptance import ratios
+from harness.analysis.acceptance import acceptance_length
 from harness.analysis.bootstrap import MIN_TASKS, interval
 from harness.analysis.breakeven import Curve
 from harness.analysis.frames import Verdict
 from harness.analysis.speedup import Paired
 from harness.analysis.steps import OK, counted
 
+NEEDED = ("workload", "arm", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens")
+
 
 def verdicts(
     curves: Sequence[Curve], break_even: pl.DataFrame, lossless: pl.DataFrame, steps: pl.DataFrame
 ) -> tuple[Verdict, ...]:
     """Return one verdict a curve, in the order of ``break_even``; arms that never finished a cell have side ``unknown``."""
-    accepted = counted(steps).filter(pl.col("steady") & OK)
+    accepted = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
     found = []
     for curve, row in zip(curves, break_even.iter_rows(named=True), strict=True):
         own = pl.col("arm") == curve.arm
@@ -33,7 +35,7 @@ def verdicts(
                 speed_up_first=first,
                 speed_up_last=last,
                 identical_share=same[0] / same[1] if same[1] else None,
-                acceptance_length=accepted.filter(own).select(ratios())["acceptance_length"][0],
+                acceptance_length=accepted.filter(own).select(acceptance_length()).item(),
                 n_tasks=min(curve.paired.n_tasks) if curve.paired is not None else None,
                 unmeasured=tuple(load for load in curve.planned if load not in measured),
                 consistent=curve.consistent,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from harness.analysis.frames import CELL, Finding, Severity
+from harness.analysis.numbering import numbered
 from harness.analysis.round_lines import place
 from harness.analysis.steps import TASK
 from harness.analysis.validity import finding
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from harness.analysis.loading import Records
 
 Row = tuple[Severity, str | None, str, str | None, str | None]
+_PLACE = (*CELL, "attempt", "instance", "step_index")
+NEEDED = (*_PLACE, "cell", "phase", "task_id", "output_sha256", "spec_source")
 SETTINGS = ("steps_missing", "steps_doubled", "cells_missing", "outputs_missing", "rounds_missing", "one_run")
 """What can stand as ``setting`` in a comparison; the texts stand in ``reports/texts``."""
 
@@ -54,8 +57,8 @@ def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str], 
         lines: of ``round_lines.round_lines``.
     """
     done = cells.filter(pl.col("status") == "done")
-    own = steps.filter("done")
-    once = own.unique([*TASK, "step_index"], keep="first", maintain_order=True)
+    own = steps.filter("done").select(NEEDED)
+    once = _once(own)
     twice = own.group_by("cell").len("rows").join(once.group_by("cell").len("once"), on="cell")
     twice = twice.select("cell", n_steps=pl.col("rows").cast(pl.Int64) - pl.col("once").cast(pl.Int64))
     counts = done.join(_counts(once), on="cell", how="left", maintain_order="left")
@@ -63,8 +66,9 @@ def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str], 
     all_there = (pl.col("n_counted").fill_null(0) == pl.col("counted_steps")).fill_null(True)
     hashes = own["output_sha256"].drop_nulls().unique()
     told = own.filter(pl.col("spec_source") == "round")
-    places = told.select(place=place(*CELL, "attempt", "instance", "step_index")).unique()
-    gone = places.join(lines, on="place", how="anti")
+    told = told if once.height == own.height else told.unique(_PLACE)
+    places = told.select(place=place(*_PLACE))
+    gone = places.join(lines.select("place"), on="place", how="anti")
     return Wholeness(
         missing=counts.filter(~(whole & all_there)).select(CELL),
         doubled=done.join(twice.filter(pl.col("n_steps") > 0), on="cell", maintain_order="left").select(
@@ -76,6 +80,14 @@ def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str], 
         n_rounds=places.height,
         n_rounds_missing=gone.height,
     )
+
+
+def _once(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps without those that are there again."""
+    key = [*TASK, "step_index"]
+    if numbered(steps, key).n_unique() == steps.height:
+        return steps
+    return steps.unique(key, keep="first", maintain_order=True)
 
 
 def _counts(once: pl.DataFrame) -> pl.DataFrame:

@@ -57,6 +57,12 @@ def test_a_curve_with_an_unknown_load_is_unknown() -> None:
     assert np.isnan(crossing([1, 4, 16], 2.0, np.nan, 0.5))
 
 
+def test_between_two_loads_the_other_axis_crosses_later() -> None:
+    """From 2x at 1 to 0.5x at 16: in the middle of the axis, which is 8.5 tasks where it is not drawn by doubling."""
+    found = crossings([1, 16], np.array([[2.0, 0.5]]), by_doubling=False)
+    assert found[0] == pytest.approx(8.5)
+
+
 def curve(ratios: Mapping[int, Sequence[float]], workload: str = "office", arm: str = ARM) -> list[StepRecord]:
     """Return steps in which task i at a concurrency is ``ratios[concurrency][i]`` times faster than 1 s in the baseline.
 
@@ -76,13 +82,13 @@ def analysed(folder: Path, records: Sequence[StepRecord], *entries: dict[str, An
     return analyse(run_folder(folder, records, workloads=entries or [workload_entry(concurrency=[1, 4])]))
 
 
-def test_alike_tasks_give_a_point_interval(tmp_path: Path) -> None:
-    """Every task at 2x alone and at 0.5x among four: break-even at 2, certain as far as tasks go."""
+def test_alike_tasks_leave_only_what_was_not_measured(tmp_path: Path) -> None:
+    """Every task at 2x alone and at 0.5x among four: break-even at 2 of doublings, at 2.5 of tasks, and no draw knows which."""
     row = analysed(tmp_path, curve({1: [2] * 5, 4: [0.5] * 5})).break_even.row(0, named=True)
     assert (row["side"], row["interval"]) == ("crossed", "both")
     assert row["break_even"] == pytest.approx(2)
     assert row["break_even_low"] == pytest.approx(2)
-    assert row["break_even_high"] == pytest.approx(2)
+    assert row["break_even_high"] == pytest.approx(2.5)
     assert (row["lowest_concurrency"], row["highest_concurrency"], row["n_tasks"]) == (1, 4, 5)
 
 
@@ -92,7 +98,7 @@ ONE_SLOW, TWO_FAST = [2, 2, 2, 2, 0.5], [2, 2, 0.5, 0.5, 0.5]
 @pytest.mark.parametrize(
     ("alone", "among_four", "low", "high", "interval"),
     [
-        (ONE_SLOW, [0.5] * 5, None, 2, "open_low"),  # draws with the slow task twice or more begin below 1
+        (ONE_SLOW, [0.5] * 5, None, 2.5, "open_low"),  # draws with the slow task twice or more begin below 1
         ([2] * 5, TWO_FAST, 2, None, "open_high"),  # draws with four fast tasks of five stay above 1
         (ONE_SLOW, TWO_FAST, None, None, "open_both"),
         ([2] * 4, [0.5] * 4, None, None, "none"),  # too few tasks for an interval
