@@ -84,8 +84,8 @@ _SIZING = (
     )),
     column("fleet_tasks_per_hour", ("Tasks/h, all servers", "시간당 작업(전체 서버)"), "tasks/h", "higher", (
         "Tasks that the busy agents finish in an hour on all servers: busy agents × 3600 ÷ time per finished task, failed ones included.",
-        "동시에 작업하는 에이전트가 전체 서버에서 시간당 완료하는 작업 수: 동시 작업 에이전트 수 × 3600 ÷ 완료 작업당 시간(실패한 작업의 시간 "
-        "포함).",
+        "동시에 작업하는 에이전트가 전체 서버에서 시간당 완료하는 작업 수: 동시 작업 에이전트 수 × 3600 ÷ 완료 작업당 시간"
+        "(실패한 작업의 시간 포함).",
     )),
     column("power_watts", ("Power per server", "서버당 전력"), "W", "lower", (
         "Mean power of one server under this load; of a cell that of its graphics processors alone; empty where it is not known.",

@@ -355,6 +355,14 @@ def test_arms_are_compared_in_the_same_draws_of_the_same_tasks(
     )
 
 
+def test_a_difference_of_percentiles_that_nothing_bounds_has_no_interval(tmp_path: Path) -> None:
+    """Nothing of twelve tasks bounds a p90 from above: 4 servers fewer at first sight, and nobody can say how sure that is."""
+    grown = {(arm, load): 1000.0 * load * factor for arm, factor in ((BASELINE, 1.0), (ARM, 0.5)) for load in LOADS}
+    path = folder(tmp_path, at_loads(grown, tasks=12), workload_entry(concurrency=LOADS, slo={"task_time_p90": "2s"}))
+    found = sized(path, "--agents", "16")[ARM]
+    assert [found[f"servers_saved{end}"] for end in ("", "_low", "_high")] == [4, None, None]
+
+
 def test_the_table_that_is_signed_says_what_the_sizing_says(tmp_path: Path) -> None:
     """Below 2.8 s the baseline carries 2.8 agents, the drafter 5.6: for 100 agents 36 and 18 servers in both, not 50 and 20."""
     entry = workload_entry(concurrency=LOADS, slo={"task_time_p50": "2.8s"})

@@ -18,6 +18,7 @@ from harness.analysis.agents import INSIDE, Carrying, Matrix, gives_way, isotoni
 from harness.analysis.bootstrap import MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.capacity import WHOLE
 from harness.analysis.fleet import Assumptions
+from harness.analysis.percentiles import order_statistics
 from harness.analysis.slo import Objective
 
 BINS = 2048  # of the values of one load: more are told apart no further, which moves a percentile by less than 0.05 %
@@ -42,7 +43,9 @@ def saved_limits(
     for mine, other in zip(own, bare, strict=True):
         names = _common(mine, other, tasks)
         fewest = min(fewest, len(names))
-        if fewest < MIN_TASKS or not (mine.loads and other.loads):
+        # no draw reaches beyond the slowest task, so a percentile that nothing of so few bounds has no interval here either
+        bounded = all(None not in order_statistics(len(names), objective.percent) for objective in mine.objectives)
+        if len(names) < MIN_TASKS or not bounded or not (mine.loads and other.loads):
             return None, None
         share = given.mix[mine.workload]
         for side, item in (("own", mine), ("bare", other)):
