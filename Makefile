@@ -8,8 +8,9 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint
 
 .PHONY: run test lint typecheck unit browser test-engines bench-client bench-engine bench-analysis clean
 
-run: $(VENV)/run.stamp  ## the main job on an embedded default: fetch the model, measure, report
-	$(BIN)/harness run workloads/coding-en.yaml --quick --arms baseline,ngram-simple
+# ARGS: more options for it, such as --lang ko
+run: $(VENV)/run.stamp  ## the main job on the models that come with the package: measure, report, say the verdict
+	$(BIN)/harness run workloads/mixed.yaml --arms baseline,prompt-lookup,dflash2-public,dflash2-adapted --concurrency 1,4,8,16 --limit-tasks 16 --limit-steps 3 --max-tokens 64 --repeats 2 $(ARGS)
 
 test: browser $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
 
@@ -51,7 +52,7 @@ bench-engine: $(VENV)/test.stamp  ## the builtin engine beside transformers, lla
 	$(BIN)/python -m bench.engine
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --editable '.[llamacpp]'
+	$(INSTALL) --editable '.[builtin]'
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml constraints.txt | $(BIN)/python

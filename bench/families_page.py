@@ -85,7 +85,7 @@ def _speeds(figures: Figures, words: Wording) -> list[Headline]:
         if not ranked:
             continue
         best, worst = ranked[0], ranked[-1]
-        shown = [interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")), "x") for row in (best, worst)]
+        shown = [interval(row[name], row[f"{name}_low"], row[f"{name}_high"], "x") for row in (best, worst)]
         values = {
             "load": load, "arm": best["arm"], "speed_up": shown[0], "worst": worst["arm"], "worst_speed_up": shown[1],
         }  # fmt: skip

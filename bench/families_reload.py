@@ -67,11 +67,11 @@ class Reloaded:
         return self.twice and self.saved and self.n_tokens > 0 and (self.n_logits > 0) == (self.n_products > 0)
 
 
-class _Products(TorchDispatchMode):
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Takes the digest of every result of floating point inside."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[tuple[str, int]] = []
 
     def __torch_dispatch__(

@@ -49,8 +49,8 @@ def _families(figures: Figures, words: Wording) -> Table:
     for row in rows:
         own: list[str] = []
         for load in figures.loads:
-            ends = (row[f"speed_up_{load}{end}"] for end in ("", "_low", "_high"))
-            own += [interval(*ends, "x"), words.figure("n_tasks", row[f"n_tasks_{load}"])]
+            estimate, low, high = (row[f"speed_up_{load}{end}"] for end in ("", "_low", "_high"))
+            own += [interval(estimate, low, high, "x"), words.figure("n_tasks", row[f"n_tasks_{load}"])]
         cells.append((*own, words.cautions(row["cautions"])))
     numeric = [True] * len(headers) + [False]
     hints = [hint("speed_up", words), ""] * len(figures.loads) + [hint("cautions", words)]

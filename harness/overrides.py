@@ -89,22 +89,18 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
     """
     given = loaded.workload
     data = _scaled(given, overrides)
-    for option, value in (
-        ("kind", overrides.engine),
-        ("model", overrides.model),
-        ("base_url", overrides.base_url),
-        ("context_tokens", overrides.context_tokens),
-    ):
-        if value is not None:
-            data["engine"][option] = value
+    changes = {
+        "kind": overrides.engine,
+        "model": overrides.model,
+        "base_url": overrides.base_url,
+        "context_tokens": overrides.context_tokens,
+    }
+    changed = {key: value for key, value in changes.items() if value is not None}
+    data["engine"] |= changed
     options: dict[tuple[str | int, ...], str] = {
-        ("engine", key): f"--{key.replace('_', '-')} {shown_address(value) if key == 'base_url' else value}"
-        for key, value in (
-            ("model", overrides.model),
-            ("base_url", overrides.base_url),
-            ("context_tokens", overrides.context_tokens),
-        )
-        if value is not None
+        ("engine", key): f"--{key.replace('_', '-')} {shown_address(str(value)) if key == 'base_url' else value}"
+        for key, value in changed.items()
+        if key != "kind"
     }
     if overrides.engine is not None and overrides.engine != given.engine.kind:
         data["engine"] = _of_another_kind(data["engine"], overrides, given.engine.kind)

@@ -78,8 +78,8 @@ class LaunchSpec(BaseModel):
     An arm's ``command`` stands behind the engine's, its ``env`` is merged over the engine's, and of every other key its own value
     counts. ``command`` is an argument list, run without a shell. In it, in ``env`` and in ``log`` are filled in: ``{port}`` (a free
     port), ``{model}`` (``engine.model``), ``{context_tokens}`` (``engine.context_tokens``), ``{arm}``, ``{speculative_config}`` (as
-    JSON in one argument; where an arm has none the argument is left out, together with the flag before it) and ``${NAME}`` (of the environment: keys stand in no file). ``env`` is
-    added to the harness's environment.
+    JSON in one argument; where an arm has none the argument is left out, together with the flag before it) and ``${NAME}`` (of the
+    environment: keys stand in no file). ``env`` is added to the harness's environment.
     ``health`` is the path that answers 200 once the server is ready, within ``start_timeout_s`` (600 where it is not said). ``log``
     is the file of its output (``engine/<arm>.log`` of the run where it is not said), ``cwd`` the folder it runs in; both are relative
     to where the harness was started. ``side_by_side: true`` leaves it up while servers of other arms are that say the same; otherwise

@@ -115,7 +115,7 @@ def test_a_workload_of_launched_arms_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; did you mean {port}? known: {port}, {model}, {context_tokens}, {speculative_config}, {arm}"),
+        ('"{port}"', '"{prot}"', 6, "unknown place {prot}; did you mean {port}? known: {port}, {model}, {context_tokens}, {spec"),
         ('"{port}"', '"{ port }"', 6, "unknown place { port }; did you mean {port}? known"),
         ('"{port}"', '"{PORT}"', 6, "unknown place {PORT}; did you mean {port}?"),
         ('"{port}"', '"{port"', 6, "the place '{port' is not closed; write {port}"),

@@ -10,6 +10,7 @@ import torch
 from bench.families_input import ShippedDrafter, available, known, load_settings
 from bench.families_reload import check
 from drafters import mtp, reference
+from drafters.checkpoint import Checkpoint
 from drafters.engine.assembly import Assembled, assemble
 from drafters.engine.config import EngineConfig
 from drafters.engine.sequence import Request, RunningSequence
@@ -84,13 +85,11 @@ def test_a_fresh_drafter_of_the_target_passes_the_same_checks(tmp_path: Path, mo
 
 def test_a_checkpoint_that_comes_back_otherwise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One weight moved by a part in a million between two loads is no longer the same."""
-    from bench import families_reload
-
     (tmp_path / reference.TARGET).symlink_to(reference.target())
     model = DecoderModel.load(reference.target(), torch.float32)
     mtp.untrained(model).save(tmp_path / "public-mtp")
     monkeypatch.setenv("SPEC_HARNESS_REFERENCE", str(tmp_path))
-    load = families_reload.Checkpoint.load
+    load = Checkpoint.load
 
     def spoilt(folder: Path, prefix: str = "") -> object:
         made = load(folder, prefix)
@@ -98,7 +97,7 @@ def test_a_checkpoint_that_comes_back_otherwise_is_found(tmp_path: Path, monkeyp
             next(iter(made.tensors.values())).mul_(1 + 1e-6)
         return made
 
-    monkeypatch.setattr(families_reload.Checkpoint, "load", spoilt)
+    monkeypatch.setattr(Checkpoint, "load", spoilt)
     (one,) = available(reference.drafters(), load_settings())
     told = check(one)
     assert (told.twice, told.saved, told.same) == (True, False, False)
