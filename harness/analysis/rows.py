@@ -93,7 +93,7 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     cells = cells.sort("order", *CELL, nulls_last=True).drop("planned").with_row_index("cell")
     chosen = cells.select("cell", *KEY, done=pl.col("status") == "done")
     # beside the key alone: a join copies every column that it is given
-    found = steps.select(KEY).join(chosen, on=list(KEY), how="left", maintain_order="left").select("cell", "done")
+    found = steps.select(*KEY).join(chosen, on=list(KEY), how="left", maintain_order="left").select("cell", "done")
     steps = steps.hstack(found)
     steps = steps.filter(pl.col("cell").is_not_null()) if found["cell"].null_count() else steps
     return steps.with_columns(_same(steps, cells)), cells
@@ -105,9 +105,9 @@ def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
     It stands for workload, concurrency, repeat, task, instance and step index.
     """
     places = cells.select("cell", place=numbered(cells, ("workload", "concurrency", "repeat")))
-    place = pl.col("cell").replace_strict(places["cell"], places["place"], return_dtype=pl.Int64)
-    numbers = steps.select("task_id", "instance", "step_index", place=place)
-    return numbered(numbers, numbers.columns).alias("same")
+    rows = steps.select("task_id", "instance", "step_index", "cell")
+    rows = rows.join(places, on="cell", how="left", maintain_order="left")
+    return numbered(rows, ("place", "task_id", "instance", "step_index")).alias("same")
 
 
 def deaths(folder: RunFolder) -> pl.DataFrame:
