@@ -104,16 +104,20 @@ class _Sums:
     values: Matrix  # [tasks, 2, kinds, values]
     n_kinds: int
 
-    def ratio(self, counts: Matrix, above: int, below: int) -> tuple[Matrix, Matrix]:
+    def drawn(self, counts: Matrix) -> Matrix:
+        """Return the sums of each draw from how often each task is in it. # [draws, tasks] → [draws, 2, kinds, values]"""
+        flat = counts @ self.values.reshape(len(self.values), -1)
+        return flat.reshape(len(counts), *self.values.shape[1:])
+
+    @staticmethod
+    def ratio(sums: Matrix, above: int, below: int) -> tuple[Matrix, Matrix]:
         """Return Σ above / Σ below of both sides, the reference weighed by the kinds of the group. # [draws] each
 
         Args:
-            counts: how often each task is in each draw. # [draws, tasks]
+            sums: of :meth:`drawn`.
             above: place of a value of ``VALUES``.
             below: another.
         """
-        n_tasks = len(self.values)
-        sums = (counts @ self.values.reshape(n_tasks, -1)).reshape(len(counts), *self.values.shape[1:])
         top, bottom = sums[..., above], sums[..., below]  # [draws, 2, kinds]
         both = (bottom > 0).all(axis=1)  # kinds of which a draw has nothing on one side cannot be compared in it
         weight = np.where(both, bottom[:, 0], 0.0)
@@ -138,7 +142,7 @@ def _row(
     if group.is_empty() or reference.is_empty():
         return None
     sums = _sums((group, reference), kinds, n_kinds)
-    once = np.ones((1, len(sums.values)))
+    once = sums.drawn(np.ones((1, len(sums.values))))
     length, length_reference = (1 + float(value[0]) for value in sums.ratio(once, 0, 1))
     tokens, tokens_reference = (1 + float(value[0]) for value in sums.ratio(once, 2, 3))
     n_tasks, n_reference = group["task_id"].n_unique(), reference["task_id"].n_unique()
@@ -173,9 +177,10 @@ def _limits(sums: _Sums) -> tuple[tuple[float | None, float | None], tuple[float
     lengths, shares = [], []
     n_tasks = len(sums.values)
     for counts in draw_counts(n_tasks, seed_of("language", n_tasks)):
-        own, other = sums.ratio(counts, 0, 1)
+        drawn = sums.drawn(counts)
+        own, other = sums.ratio(drawn, 0, 1)
         lengths.append(other - own)
-        own, other = sums.ratio(counts, 2, 3)
+        own, other = sums.ratio(drawn, 2, 3)
         shares.append(1 - (1 + own) / (1 + other))
     ends = (interval(np.concatenate(draws)) for draws in (lengths, shares))
     first, second = ((None, None) if pair is None else pair for pair in ends)
