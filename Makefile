@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint
 
 # ARGS: more options for it, such as --lang ko
 run: $(VENV)/run.stamp  ## the main job on the models that come with the package: measure, report, say the verdict
-	$(BIN)/harness run workloads/mixed.yaml --arms baseline,prompt-lookup,dflash2-public,dflash2-adapted --concurrency 1,4,8,16 --limit-tasks 16 --limit-steps 3 --max-tokens 64 --repeats 2 $(ARGS)
+	$(BIN)/harness run workloads/mixed.yaml --arms baseline,prompt-lookup,medusa-adapted,dflash2-public,dflash2-adapted --concurrency 1,4,8,16 --limit-tasks 10 --limit-steps 2 --max-tokens 48 --repeats 2 $(ARGS)
 
 test: browser $(VENV)/test.stamp lint typecheck unit  ## format, lint, types, layers, tests (the real engine included)
 
