@@ -23,7 +23,7 @@ from reports.wording import LANGUAGES, UNKNOWN, Wording, text_width, wording
 __all__ = ["main", "render", "write_all"]
 
 Claim = Mapping[str, Any]
-CERTAINTY = {"holds": "high", "does_not_hold": "high", "cannot_be_said": "low"}
+CERTAINTY = {"holds": "clear", "does_not_hold": "clear", "cannot_be_said": "unsure"}
 """How a verdict's line is marked on the page."""
 ROW_PX = 22
 MOST_ROWS = 40

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from drafters import reference
 from drafters.claims.claim import Claim, Found
 from drafters.claims.counts import write_rows
 from drafters.claims.recipes import Recipes
@@ -87,7 +88,11 @@ def _said(claim: Claim, lang: str, verdict: str, parts: Sequence[Any], figures: 
 
 def _stage(stage: Stage, store: Store) -> dict[str, Any]:
     place = store.place(stage)
-    return {"folder": place.name, "command": store.command(stage), "manifest_sha256": digest(place / MANIFEST)}
+    command = store.command(stage)
+    # where things lie on this machine is nobody else's affair
+    for path, shown in ((store.folder, "OUT"), (reference.folder(), "drafters/reference"), (Path.cwd(), ".")):
+        command = command.replace(str(path), shown)
+    return {"folder": place.name, "command": command, "manifest_sha256": digest(place / MANIFEST)}
 
 
 def _files(stages: Sequence[Stage]) -> dict[str, str]:
