@@ -82,11 +82,13 @@ class Store:
         path = self.place(word.source) if isinstance(word.source, Stage) else resolved(word.source)
         return f"{word.before}{path / word.part if word.part else path}{word.after}"
 
+    def _command(self, stage: Stage) -> list[str]:
+        return [sys.executable, "-m", "drafters.cli", *self.words(stage)]
+
     def _run(self, stage: Stage) -> int:
-        command = [sys.executable, "-m", "drafters.cli", *self.words(stage)]
         (self.folder / STAGES).mkdir(exist_ok=True)
         begun = time.monotonic()
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {PARENT: "1"})
+        child = subprocess.Popen(self._command(stage), stdin=subprocess.PIPE, env=os.environ | {PARENT: "1"})
         try:
             return child.wait()
         except KeyboardInterrupt:
