@@ -84,7 +84,13 @@ def _overview(claims: Sequence[Claim], words: Wording) -> Section:
     for claim in claims:
         own = claim["said"][words.lang]
         rows.append(
-            (str(claim["number"]), own["claim"], own["verdict"], own["parts"][0] if own["parts"] else UNKNOWN, own["advice"])
+            (
+                str(claim["number"]),
+                own["claim"],
+                own["verdict"],
+                own["parts"][0] if own["parts"] else UNKNOWN,
+                own["advice"],
+            )
         )
     headers = tuple(words.text(f"claims.header.{name}") for name in ("number", "claim", "verdict", "why", "advice"))
     table = Table(words.text("claims.table.all"), headers, (False,) * 5, tuple(rows))
@@ -98,7 +104,9 @@ def _section(claim: Claim, words: Wording) -> Section:
     notes.append(words.text("claims.seeds", n=claim["seeds"]) if claim["seeds"] else words.text("claims.no_seeds"))
     seconds = claim["seconds"]
     notes.append(
-        words.text("claims.unknown_time") if seconds is None else words.text("claims.time", minutes=f"{seconds / 60:.1f}")
+        words.text("claims.unknown_time")
+        if seconds is None
+        else words.text("claims.time", minutes=f"{seconds / 60:.1f}")
     )
     if claim["invalid"]:
         notes.append(words.text("claims.invalid", codes=", ".join(claim["invalid"])))
@@ -153,7 +161,9 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
     y = alt.Y("name:N", sort=names, title=None, axis=axis)
     scale, format_ = alt.Scale(zero=False), ".0%" if unit == "share" else ".2f"
     base = inline(rows)
-    ends = base.encode(x=alt.X("low:Q", title=None, scale=scale, axis=alt.Axis(format=format_, tickCount=5)), y=y, x2="high:Q")
+    ends = base.encode(
+        x=alt.X("low:Q", title=None, scale=scale, axis=alt.Axis(format=format_, tickCount=5)), y=y, x2="high:Q"
+    )
     layers = [
         ends.mark_rule(strokeWidth=2.4, color=BASELINE_COLOUR).properties(height=ROW_PX * len(names)),
         base.encode(x=alt.X("value:Q", scale=scale), y=y).mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]),
@@ -182,12 +192,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the report of a folder of results; 2 where it cannot be read or written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) != 2:
-        sys.stderr.write("error: give the folder of the results and the folder to write: python -m reports.claims RESULTS FOLDER\n")
+        sys.stderr.write(
+            "error: give the folder of the results and the folder to write: python -m reports.claims RESULTS FOLDER\n"
+        )
         return 2
     try:
         pages = write_all(Path(given[0]), Path(given[1]))
     except (OSError, ValueError, KeyError) as error:
-        sys.stderr.write(f"error: {given[0]} → {given[1]}: {error!r:.300}; run the claims again: their stages are kept\n")
+        sys.stderr.write(
+            f"error: {given[0]} → {given[1]}: {error!r:.300}; run the claims again: their stages are kept\n"
+        )
         return 2
     for path in pages:
         sys.stderr.write(f"report: {path}\n")

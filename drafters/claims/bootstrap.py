@@ -98,9 +98,7 @@ class Sample:
         """Mean time of a step, tool waits left out: ratios of it are ratios of time over the same steps."""
         return self.ratio(label, lambda row: row.seconds, lambda row: 1)
 
-    def ratio(
-        self, label: str, over: Callable[[Row], float | None], under: Callable[[Row], float | None]
-    ) -> Estimate:
+    def ratio(self, label: str, over: Callable[[Row], float | None], under: Callable[[Row], float | None]) -> Estimate:
         """Σ over / Σ under, of the rows in which both are known."""
         tasks = sorted({(row.workload, row.task) for row in self.rows})
         own = [row for row in self.rows if row.label == label]

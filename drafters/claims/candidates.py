@@ -28,7 +28,9 @@ ROW_TOKENS, SEED = 1024, 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--examples", type=Path, required=True, help="folder of 'drafters regenerate'; all of it is judged")
+    parser.add_argument(
+        "--examples", type=Path, required=True, help="folder of 'drafters regenerate'; all of it is judged"
+    )
     parser.add_argument("--drafter", type=Path, required=True, metavar="FOLDER", help="checkpoint of a dflash2 drafter")
     parser.add_argument("--target", type=Path, required=True, metavar="FOLDER", help="the target's Hugging Face folder")
     parser.add_argument("--threads", type=int, metavar="N", help="default: all processors of this process")

@@ -54,7 +54,9 @@ def _trained(
 ) -> list[Stage]:
     """A drafter for each seed, all from the public one."""
     start = shipped("public", METHOD)
-    return [recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start) for seed in recipes.setting.seeds]
+    return [
+        recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start) for seed in recipes.setting.seeds
+    ]
 
 
 def _measured(recipes: Recipes, name: str, arms: Sequence[Arm], workloads: Sequence[str | Place]) -> Plan:
@@ -118,7 +120,9 @@ def _plan_masking(recipes: Recipes) -> Plan:
     arms = [_before()]
     for mask in MASKS:
         corpus = recipes.corpus(f"personal-{mask}-corpus", documents, {"personal": "ko/office"}, mask)
-        arms += _arms(mask, _trained(recipes, f"mask-{mask}", [recipes.body(f"personal-{mask}", corpus, KIND_SHARE)], 0.5))
+        arms += _arms(
+            mask, _trained(recipes, f"mask-{mask}", [recipes.body(f"personal-{mask}", corpus, KIND_SHARE)], 0.5)
+        )
     return _measured(recipes, "masking", arms, (Place(tasks, "personal.yaml"),))
 
 

@@ -46,7 +46,9 @@ def _plan(recipes: Recipes) -> Plan:
                 made[name] = recipes.quantize(name, model, start, SCHEME)
                 arms.append(Arm(seeded(f"{base}-{way}", seed), METHOD, model, OPTIONS))
                 arms.append(Arm(name, METHOD, checkpoint(made[name]), OPTIONS))
-    return made | {form: recipes.measure("precision", arms, (OFFICE,), form=form) for form in recipes.setting.scale.forms}
+    return made | {
+        form: recipes.measure("precision", arms, (OFFICE,), form=form) for form in recipes.setting.scale.forms
+    }
 
 
 def _judge(found: Found) -> Judged:

@@ -49,7 +49,8 @@ def _judge_forced(found: Found) -> Judged:
     parts: list[Part] = []
     figures: list[Figure] = []
     shares = {
-        label: [taught_share(found.folder(seeded(label, seed))) for seed in found.setting.seeds] for label in (OWN, FORCED)
+        label: [taught_share(found.folder(seeded(label, seed))) for seed in found.setting.seeds]
+        for label in (OWN, FORCED)
     }
     more = [forced - own for own, forced in zip(shares[OWN], shares[FORCED], strict=True)]
     value, n = sum(more) / len(more), len(more)
@@ -88,7 +89,9 @@ def _plan_candidates(recipes: Recipes) -> Plan:
     made: dict[str, Stage] = {}
     for language, name in WORK.items():
         tasks = Place(recipes.setting.workloads / "data" / f"{name}.jsonl", "", "", f"={language}/{name}")
-        corpus = Stage(f"{name}-tasks", ("corpus", "--tasks", tasks, "--mask", "none", "--held-out", "0.5", "--seed", "1"))
+        corpus = Stage(
+            f"{name}-tasks", ("corpus", "--tasks", tasks, "--mask", "none", "--held-out", "0.5", "--seed", "1")
+        )
         answers = recipes.body(f"{name}-tasks", corpus, CONTINUE, keep_repetition=True).answers
         for family in FAMILIES:
             words = ("claims", "candidates", "--examples", Place(answers), "--drafter", shipped(family, METHOD))

@@ -140,7 +140,9 @@ def _judge_copying(found: Found) -> Judged:
 def _plan_load(recipes: Recipes) -> Plan:
     arms = [*(arm(ADAPTED, method) for method in ("mtp", "eagle3", "dflash2")), DRAFT_MODEL, LOOKUP]
     scale = recipes.setting.scale
-    return {form: recipes.measure("load", arms, (OFFICE,), form=form, timed=True, loads=scale.loads) for form in scale.forms}
+    return {
+        form: recipes.measure("load", arms, (OFFICE,), form=form, timed=True, loads=scale.loads) for form in scale.forms
+    }
 
 
 def _judge_load(found: Found) -> Judged:

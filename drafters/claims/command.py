@@ -44,11 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"folder of the stages and results ({OUT})")
     _scale(one)
     one.add_argument("--seeds", type=int, metavar="N", help="trainings of each kind (default: the scale's)")
-    one.add_argument("--target", default="ref-koen", metavar="MODEL", help="shipped model or Hugging Face folder (ref-koen)")
+    one.add_argument(
+        "--target", default="ref-koen", metavar="MODEL", help="shipped model or Hugging Face folder (ref-koen)"
+    )
     one.add_argument("--workloads", type=Path, default=WORKLOADS, metavar="DIR", help="folder of the workload files")
     one.add_argument("--lang", choices=("en", "ko"), default="en", help="language of what is said")
     one.add_argument("--plan", action="store_true", help="show the stages' command lines, do nothing")
-    report = actions.add_parser("report", help="pages in Korean and English from what was run, with charts, hashes and counts")
+    report = actions.add_parser(
+        "report", help="pages in Korean and English from what was run, with charts, hashes and counts"
+    )
     report.add_argument("folder", type=Path, metavar="DIR", help="the --out of 'drafters claims run'")
     report.add_argument("--to", type=Path, metavar="DIR", help="where pages and counts go (default: DIR/report)")
     for tool, (module, text) in TOOLS.items():
@@ -88,7 +92,9 @@ def estimate(cost: Cost, stages: int) -> float:
 
 
 def _scale(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", default=SCALES[0], metavar="SCALE", help=f"{', '.join(SCALES)}, or a YAML file with their keys")
+    parser.add_argument(
+        "--scale", default=SCALES[0], metavar="SCALE", help=f"{', '.join(SCALES)}, or a YAML file with their keys"
+    )
 
 
 def _setting(options: argparse.Namespace) -> Setting:
@@ -125,7 +131,9 @@ def _list(options: argparse.Namespace, say: Say) -> int:
             f"{number:>2} {spoken.claim(number)['title']} — {alone / 60:.0f} min alone, {len(stages)} stages: "
             f"{own.trained:,} tokens trained on, {own.written:,} written by the target, {own.measured:,} measured at most"
         )
-    say(f"all of them, shared stages once: about {total / 60:.0f} min on two cores (estimated from rates, not measured)")
+    say(
+        f"all of them, shared stages once: about {total / 60:.0f} min on two cores (estimated from rates, not measured)"
+    )
     return 0
 
 
@@ -156,4 +164,6 @@ def _report(options: argparse.Namespace) -> int:
 
     read_results(options.folder)  # what cannot be read is told before anything is written
     to = options.to or options.folder / "report"
-    return subprocess.run([sys.executable, "-m", "reports.claims", str(options.folder), str(to)], check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "reports.claims", str(options.folder), str(to)], check=False
+    ).returncode

@@ -55,9 +55,7 @@ Where = Callable[[Row], bool]
 def in_workloads(*names: str, languages: Sequence[str] = (), kinds: Sequence[str] = ()) -> Where:
     """Rows of these workloads, of these languages and kinds of steps where some are named."""
     return lambda row: (
-        row.workload in names
-        and (not languages or row.language in languages)
-        and (not kinds or row.kind in kinds)
+        row.workload in names and (not languages or row.language in languages) and (not kinds or row.kind in kinds)
     )
 
 
@@ -75,7 +73,9 @@ def read_rows(run: Path, form: str = "plain") -> list[Row]:
         try:
             row = _row(line, form)
         except (KeyError, ValueError) as error:
-            raise StageError(f"{run / 'steps.csv'} cannot be used ({error!r:.200}); measure again in a new folder") from error
+            raise StageError(
+                f"{run / 'steps.csv'} cannot be used ({error!r:.200}); measure again in a new folder"
+            ) from error
         arms.add(line["arm"])
         if line["error_kind"] or row is None:
             bad.add(tuple(line[name] for name in ("workload", "concurrency", "repeat", "instance", "step_index")))

@@ -40,10 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part", action="append", default=[], metavar="PART=N", help=f"so many documents of {', '.join(PARTS)}"
     )
     parser.add_argument(
-        "--kind", action="append", default=[], metavar="KIND=N", help=f"so many dialogues of an office: {', '.join(KINDS)}"
+        "--kind",
+        action="append",
+        default=[],
+        metavar="KIND=N",
+        help=f"so many dialogues of an office: {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--tasks", action="append", default=[], metavar="KIND=N", help="so many tasks of an office in held-out forms, with a workload file"
+        "--tasks",
+        action="append",
+        default=[],
+        metavar="KIND=N",
+        help="so many tasks of an office in held-out forms, with a workload file",
     )
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the stage's folder")
@@ -128,7 +136,13 @@ def _tasks(kind: str, dialogues: Iterable[Turns]) -> Iterator[str]:
             }
             for step, ask, answer in zip(KINDS_OF_STEPS, asked, answered, strict=False)
         ]  # fmt: skip
-        task = {"task": f"{kind}-{number:02}", "title": f"{kind} {number}", "genre": kind, "language": "ko", "prefix": kind}
+        task = {
+            "task": f"{kind}-{number:02}",
+            "title": f"{kind} {number}",
+            "genre": kind,
+            "language": "ko",
+            "prefix": kind,
+        }
         yield json.dumps({**task, "steps": steps}, ensure_ascii=False) + "\n"
 
 

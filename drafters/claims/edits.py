@@ -65,10 +65,14 @@ Made = tuple[dict[str, "Tensor"], dict[str, Any], dict[str, Any]]
 def _rescaled(options: argparse.Namespace) -> Made:
     base, model, other = (_read(folder)[0] for folder in (options.base, options.model, options.norm_of))
     if not base.keys() == model.keys() == other.keys():
-        raise StageError(f"{options.base}, {options.model} and {options.norm_of} differ in their tensors; give trainings of one base")
+        raise StageError(
+            f"{options.base}, {options.model} and {options.norm_of} differ in their tensors; give trainings of one base"
+        )
     own, wanted = (_norm(base, tensors) for tensors in (model, other))
     if not own or not wanted:
-        raise StageError(f"{options.model if not own else options.norm_of} has the weights of {options.base}; nothing was trained")
+        raise StageError(
+            f"{options.model if not own else options.norm_of} has the weights of {options.base}; nothing was trained"
+        )
     made = {}
     for name, weight in base.items():
         if weight.is_floating_point():
@@ -87,8 +91,14 @@ def _norm(base: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> float:
 def _blank(options: argparse.Namespace) -> Made:
     tensors, config = _read(options.model)
     if options.tensor not in tensors:
-        raise StageError(f"{options.model} has no tensor {options.tensor!r}; there are {', '.join(sorted(tensors))[:400]}")
-    return {**tensors, options.tensor: tensors[options.tensor] * 0}, config, {"emptied": tensors[options.tensor].numel()}
+        raise StageError(
+            f"{options.model} has no tensor {options.tensor!r}; there are {', '.join(sorted(tensors))[:400]}"
+        )
+    return (
+        {**tensors, options.tensor: tensors[options.tensor] * 0},
+        config,
+        {"emptied": tensors[options.tensor].numel()},
+    )
 
 
 def _pruned(options: argparse.Namespace) -> Made:
@@ -118,11 +128,17 @@ def _write(model: Path, out: Path, tensors: Mapping[str, Tensor], config: Mappin
     from safetensors.torch import save
 
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / WEIGHTS, save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"}))
+    write_whole(
+        out / WEIGHTS, save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"})
+    )
     write_whole(out / CONFIG, json.dumps(config, ensure_ascii=False, indent=2) + "\n")
     written = [WEIGHTS, CONFIG]
     for file in sorted(model.iterdir()):
-        if file.is_file() and file.suffix in (".json", ".jinja", ".model", ".txt") and file.name not in (CONFIG, "manifest.json", "request.json"):
+        if (
+            file.is_file()
+            and file.suffix in (".json", ".jinja", ".model", ".txt")
+            and file.name not in (CONFIG, "manifest.json", "request.json")
+        ):
             if "index" in file.name:
                 continue  # of weights in several files; here they are in one
             shutil.copyfile(file, out / file.name)

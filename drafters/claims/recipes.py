@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-
 from typing import Any
 
 from drafters.claims.scale import Form, Setting, family_settings
@@ -101,14 +100,25 @@ class Recipes:
         """What the target writes on a corpus, and its states: ``share`` of the scale's tokens."""
         tokens, own = max(1, round(self.setting.scale.answers * share)), target or self.target
         words: list[str | Place] = ["regenerate", "--corpus", Place(corpus), "--target", own]
-        words += ["--limit-tokens", str(tokens), "--max-tokens", "160", "--context-tokens", "1536", "--concurrency", "16"]
+        words += [
+            "--limit-tokens",
+            str(tokens),
+            "--max-tokens",
+            "160",
+            "--context-tokens",
+            "1536",
+            "--concurrency",
+            "16",
+        ]
         words += ["--temperature", "0", "0.7", "--max-failures", "0.5", "--seed", "1", "--threads", self._threads]
         if keep_repetition:
             words.append("--keep-repetition")
         answers = Stage(f"{name}-answers", tuple(words), Cost(written=tokens))
         return Body(answers, self.states(name, answers, tokens, own, layers))
 
-    def states(self, name: str, answers: Stage, tokens: int, target: Place | None = None, layers: str | None = None) -> Stage:
+    def states(
+        self, name: str, answers: Stage, tokens: int, target: Place | None = None, layers: str | None = None
+    ) -> Stage:
         """The target's states on answers: for all trainings on them one pass of the target."""
         words = ("capture", "--examples", Place(answers), "--target", target or self.target)
         asked = ("--layers", layers or self.setting.scale.layers, "--limit-gib", "24", "--threads", self._threads)
@@ -125,8 +135,12 @@ class Recipes:
 
     def replayed(self) -> Body:
         """English and code dialogues, of which nothing is to be forgotten."""
-        documents = self.documents("replayed", [word for part, n in REPLAYED.items() for word in ("--part", f"{part}={n}")])
-        return self.body("replayed", self.corpus("replayed-corpus", documents, {part: LABELS[part] for part in REPLAYED}))
+        documents = self.documents(
+            "replayed", [word for part, n in REPLAYED.items() for word in ("--part", f"{part}={n}")]
+        )
+        return self.body(
+            "replayed", self.corpus("replayed-corpus", documents, {part: LABELS[part] for part in REPLAYED})
+        )
 
     def train(
         self,
@@ -188,9 +202,19 @@ class Recipes:
         for arm in arms:
             words += ["--drafter", arm.word()]
         for given in workloads:
-            words += ["--workload", Place(self.setting.workloads / f"{given}.yaml") if isinstance(given, str) else given]
+            words += [
+                "--workload",
+                Place(self.setting.workloads / f"{given}.yaml") if isinstance(given, str) else given,
+            ]
         words += ["--weights", form, "--concurrency", ",".join(map(str, loads)), "--repeats", str(repeats)]
-        words += ["--limit-tasks", str(scale.tasks), "--limit-steps", str(scale.steps), "--max-tokens", str(scale.max_tokens)]
+        words += [
+            "--limit-tasks",
+            str(scale.tasks),
+            "--limit-steps",
+            str(scale.steps),
+            "--max-tokens",
+            str(scale.max_tokens),
+        ]
         words += ["--tool-wait", "none", "--threads", self._threads]
         per_task = scale.steps * scale.max_tokens
         tasks = sum(max(scale.tasks, load) + load - 1 for load in loads)
@@ -227,5 +251,3 @@ def _shipped(method: str) -> Mapping[str, Any]:
 def length(method: str) -> int:
     """How many tokens a shipped drafter of the method drafts."""
     return int(_shipped(method)["set"]["num_tokens"])
-
-

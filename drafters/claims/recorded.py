@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--corpus", type=Path, required=True, help="folder that 'drafters corpus' wrote")
     parser.add_argument("--target", type=Path, required=True, metavar="FOLDER", help="the target's Hugging Face folder")
-    parser.add_argument("--limit-tokens", type=int, required=True, metavar="N", help="stop after so many tokens of answers")
+    parser.add_argument(
+        "--limit-tokens", type=int, required=True, metavar="N", help="stop after so many tokens of answers"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the stage's folder")
 
 
@@ -85,7 +87,11 @@ def _examples(conversation: Conversation, text: object) -> Iterator[Example]:
             answers.append((len(prompt), len(whole)))
     if answers:
         yield Example(
-            conversation.id, conversation.language, conversation.text_type, conversation.split, tuple(ids), tuple(answers), 0.0
+            conversation.id,
+            conversation.language,
+            conversation.text_type,
+            conversation.split,
+            tuple(ids),
+            tuple(answers),
+            0.0,
         )
-
-

@@ -55,7 +55,9 @@ def judge(claim: Claim, setting: Setting, store: Store, scale: str) -> dict[str,
     for folder in (RESULTS, COUNTS):
         (store.folder / folder).mkdir(exist_ok=True)
     write_rows(store.folder / COUNTS / f"{claim.number:02}.csv", found.rows)
-    write_whole(store.folder / RESULTS / f"{claim.number:02}.json", json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_whole(
+        store.folder / RESULTS / f"{claim.number:02}.json", json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    )
     return value
 
 

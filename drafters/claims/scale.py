@@ -67,10 +67,8 @@ class Setting:
 def load_scale(given: str, seeds: int | None = None) -> Scale:
     """Read ``quick``, ``full`` or a YAML file with the keys of one of them. Raises StageError for anything else."""
     try:
-        if given in SCALES:
-            value = yaml.safe_load(FILE.read_text("utf-8"))[given]
-        else:
-            value = yaml.safe_load(Path(given).read_text("utf-8"))
+        read = yaml.safe_load((FILE if given in SCALES else Path(given)).read_text("utf-8"))
+        value = read[given] if given in SCALES else read
         if not isinstance(value, dict):
             raise StageError(f"--scale {given}: holds no mapping; give {', '.join(SCALES)} or a file with their keys")
         return Scale(**(value if seeds is None else {**value, "seeds": seeds}))

@@ -127,7 +127,9 @@ class Store:
         except OSError as error:
             raise StageError(f"{self.folder} cannot be written: {error.strerror}; give a folder that can") from error
         if not taken:
-            raise StageError(f"another 'drafters claims' works in {self.folder}; wait for it, end it, or give another --out")
+            raise StageError(
+                f"another 'drafters claims' works in {self.folder}; wait for it, end it, or give another --out"
+            )
         try:
             yield
         finally:

@@ -33,7 +33,9 @@ def workloads(folder: Path) -> Path:
                 "kind": "reply", "language": "ko", "messages": [{"role": "user", "content": sentence(number)}],
                 "recorded": {"role": "assistant", "content": sentence(40 + number)}, "tool_wait_s": 0.0, "max_tokens": 6,
             }  # fmt: skip
-            lines.append({"task": f"t{number}", "title": "t", "genre": "g", "language": "ko", "prefix": "p", "steps": [step]})
+            lines.append(
+                {"task": f"t{number}", "title": "t", "genre": "g", "language": "ko", "prefix": "p", "steps": [step]}
+            )
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
         content = {
             "name": name, "tasks": f"{name}.jsonl", "engine": {"kind": "builtin", "context_tokens": 512},
@@ -62,14 +64,29 @@ def test_a_claim_is_run_judged_and_shown(
     scale = tmp_path / "tiny.yaml"
     scale.write_text(yaml.safe_dump(SCALE), "utf-8")
     out = tmp_path / "out"
-    words = ["claims", "run", "12", "--out", str(out), "--scale", str(scale), "--workloads", str(workloads(tmp_path / "w"))]
+    words = [
+        "claims",
+        "run",
+        "12",
+        "--out",
+        str(out),
+        "--scale",
+        str(scale),
+        "--workloads",
+        str(workloads(tmp_path / "w")),
+    ]
 
     assert cli.run(words) == 0
 
     found = json.loads((out / "claims" / "12.json").read_text("utf-8"))
     assert found["verdict"] in ("holds", "does_not_hold", "cannot_be_said")
     assert {part["key"] for part in found["parts"]} == {"accepts_less", "worth_it"}
-    assert set(found["files"]) == {"ref-koen", "ref:ngram", "ref:adapted-mtp", *(f"{n}.yaml" for n in (OFFICE, ENGLISH, CODE))}
+    assert set(found["files"]) == {
+        "ref-koen",
+        "ref:ngram",
+        "ref:adapted-mtp",
+        *(f"{n}.yaml" for n in (OFFICE, ENGLISH, CODE)),
+    }
     assert all(str(tmp_path) not in stage["command"] or "w/" in stage["command"] for stage in found["stages"])
     with (out / "counts" / "12.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -86,9 +103,7 @@ def test_a_claim_is_run_judged_and_shown(
 
     assert pages.main([str(out), str(out / "report")]) == 0
 
-    korean, english = (
-        (out / "report" / f"claims.{lang}.html").read_text("utf-8") for lang in ("ko", "en")
-    )
+    korean, english = ((out / "report" / f"claims.{lang}.html").read_text("utf-8") for lang in ("ko", "en"))
     for lang, page in (("ko", korean), ("en", english)):
         said = found["said"][lang]
         assert said["title"] in page

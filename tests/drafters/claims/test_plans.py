@@ -27,7 +27,11 @@ DRAFTERS = ("medusa", "mtp", "eagle3", "dflash", "dflash2")
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store in an empty folder, with files in the places of all shipped models."""
     shipped = tmp_path / "shipped"
-    for name in ("ref-koen", "draft-model", *(f"{family}-{one}" for family in ("public", "adapted") for one in DRAFTERS)):
+    for name in (
+        "ref-koen",
+        "draft-model",
+        *(f"{family}-{one}" for family in ("public", "adapted") for one in DRAFTERS),
+    ):
         (shipped / name).mkdir(parents=True)
         (shipped / name / "config.json").write_text("{}", "utf-8")
         (shipped / name / "model.safetensors").write_bytes(name.encode())

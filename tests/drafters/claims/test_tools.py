@@ -79,7 +79,9 @@ def test_a_change_is_scaled_to_the_size_of_another(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "out", "rescale").counts == {"norm": 5.0, "norm_after": 10.0}
 
 
-def test_a_tensor_is_emptied_and_layers_are_left_out(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tensor_is_emptied_and_layers_are_left_out(
+    target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The pruned model loads as a target of one layer; what is not there is refused."""
     words = ["claims", "prune", "--model", str(target), "--layers"]
     assert cli.run([*words, "1", "--out", str(tmp_path / "one")]) == 0
