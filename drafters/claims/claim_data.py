@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from drafters.claims.bootstrap import Estimate, Sample, mean
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
@@ -36,6 +36,8 @@ LITTLE = -0.1
 KINDS = ("finance", "manufacturing", "hospital")
 KIND_DOCUMENTS, KIND_TASKS, KIND_SHARE = 260, 16, 0.4
 MASKS = ("none", "surrogate", "label")
+Rule = Callable[[Mapping[str, Estimate], str], Iterable[Part]]
+"""Acceptance lengths by label, and how the target's weights were held → parts."""
 
 
 def _before() -> Arm:
@@ -110,9 +112,10 @@ def _plan_author(recipes: Recipes) -> Plan:
 
 
 def _judge_author(found: Found) -> Judged:
-    return _compared(found, ("target", "people"), OFFICE, lambda own, form: iter((
-        above("target_better", own["target"] - own["people"], 0.0, form=form),
-    )))  # fmt: skip
+    def parts(own: Mapping[str, Estimate], form: str) -> Iterator[Part]:
+        yield above("target_better", own["target"] - own["people"], 0.0, form=form)
+
+    return _compared(found, ("target", "people"), OFFICE, parts)
 
 
 def _plan_masking(recipes: Recipes) -> Plan:
@@ -127,7 +130,7 @@ def _plan_masking(recipes: Recipes) -> Plan:
 
 
 def _judge_masking(found: Found) -> Judged:
-    def parts(own: dict[str, Estimate], form: str) -> Iterator[Part]:
+    def parts(own: Mapping[str, Estimate], form: str) -> Iterator[Part]:
         for mask in MASKS[1:]:
             yield above("costs_little", own[mask] - own["none"], LITTLE, mask=mask, form=form)
 
@@ -196,7 +199,7 @@ def _judge_kinds(found: Found) -> Judged:
     return Judged(tuple(parts), tuple(figures))
 
 
-def _compared(found: Found, labels: Sequence[str], workload: str, rule) -> Judged:  # type: ignore[no-untyped-def]
+def _compared(found: Found, labels: Sequence[str], workload: str, rule: Rule) -> Judged:
     """Acceptance of several trainings on one workload, and what a rule makes of it."""
     parts: list[Part] = []
     figures: list[Figure] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from drafters.claims.bootstrap import Estimate, Sample
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure, identical
-from drafters.claims.counts import in_workloads
+from drafters.claims.counts import Where, in_workloads
 from drafters.claims.recipes import CODE, ENGLISH, ESSAY, OFFICE, Arm, Recipes, length, shipped
 from drafters.claims.scale import Form
 from drafters.claims.stages import Place
@@ -165,7 +165,7 @@ def _judge_load(found: Found) -> Judged:
     return Judged(tuple(parts), tuple(figures))
 
 
-def _at(load: int):  # type: ignore[no-untyped-def]
+def _at(load: int) -> Where:
     return lambda row: row.concurrency == load
 
 
