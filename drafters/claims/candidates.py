@@ -82,10 +82,10 @@ def _table(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[str
             what, slash, position = name.partition("/")
             if slash:
                 by_position[int(position)][what] = float(value)
-        for position, own in sorted(by_position.items()):
-            drafted, selected = (float(counts[position - 1]) for counts in (losses.drafted, losses.accepted))
+        for place, own in sorted(by_position.items()):
+            drafted, selected = (float(counts[place - 1]) for counts in (losses.drafted, losses.accepted))
             writer.writerow(
-                [example.id, position, int(own["positions"]), int(own["recall@1"]), int(own["recall@k"]), drafted, own["unary"],
+                [example.id, place, int(own["positions"]), int(own["recall@1"]), int(own["recall@k"]), drafted, own["unary"],
                  selected, own["oracle"]]
             )  # fmt: skip
         if number % 50 == 0:

@@ -183,7 +183,8 @@ def _judge_kinds(found: Found) -> Judged:
     figures: list[Figure] = []
     for form in found.plan:
         sample = found.sample(form, form)
-        own_gains, foreign_gains = [], []
+        own_gains: list[Estimate] = []
+        foreign_gains: list[Estimate] = []
         for office in KINDS:
             at = sample.of(in_workloads(office))
             before = at.acceptance(BEFORE)

@@ -136,11 +136,28 @@ def _in_list(sample: Sample, label: str) -> Estimate:
 def _listed(table: Path, family: str, language: str) -> Iterator[Row]:
     """Rows whose ``rounds`` are positions, ``drafted`` those with the right token first, ``accepted`` those with it in the list."""
     for line in _lines(table):
-        counts = (int(line[name]) for name in ("positions", "first", "listed"))
         yield Row(
-            "teacher-forced", family, 1, language, 1, 1, line["example"], 0, int(line["position"]), "", language, "",
-            *counts, None, None, 0.0, None, "",
-        )  # fmt: skip
+            form="teacher-forced",
+            label=family,
+            seed=1,
+            workload=language,
+            concurrency=1,
+            repeat=1,
+            task=line["example"],
+            instance=0,
+            step=int(line["position"]),
+            kind="",
+            language=language,
+            genre="",
+            rounds=int(line["positions"]),
+            drafted=int(line["first"]),
+            accepted=int(line["listed"]),
+            passes=None,
+            output_tokens=None,
+            seconds=0.0,
+            repetitive=None,
+            output="",
+        )
 
 
 def _walks(table: Path) -> Iterator[float]:

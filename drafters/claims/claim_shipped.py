@@ -79,7 +79,7 @@ def _judge_cure(found: Found) -> Judged:
                 figures.append(figure("length_change", LENGTH, gain, **named))
                 if method == first:
                     part = below("quarter", ratio, QUARTER_LESS, **named)
-                    parts.append(part if workload == OFFICE else within("unchanged", ratio, *SAME, **named))
+                    parts.append(part if workload == OFFICE else within("unchanged", ratio, SAME[0], SAME[1], **named))
         same, steps = identical(sample)
         parts.append(exactly("identical", same, steps, form=form))
     return Judged(tuple(parts), tuple(figures))

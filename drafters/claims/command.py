@@ -88,7 +88,7 @@ def plan(options: argparse.Namespace) -> list[str]:
 
 def estimate(cost: Cost, stages: int) -> float:
     """Seconds on two cores, from tokens and starts."""
-    return sum(getattr(cost, name) / rate for name, rate in RATES.items()) + START_S * stages
+    return sum(float(getattr(cost, name)) / rate for name, rate in RATES.items()) + START_S * stages
 
 
 def _scale(parser: argparse.ArgumentParser) -> None:

@@ -101,11 +101,27 @@ def _row(line: dict[str, str], form: str) -> Row | None:
     if latency is None:
         return None
     return Row(
-        form, label, seed, line["workload"], int(line["concurrency"]), int(line["repeat"]), line["task_id"],
-        int(line["instance"]), int(line["step_index"]), line["kind"], line["language"], line.get("genre", ""),
-        *(_whole(line[name]) for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "decode_passes", "output_tokens")),
-        latency, _truth(line["repetitive"]), line["output_sha256"],
-    )  # fmt: skip
+        form=form,
+        label=label,
+        seed=seed,
+        workload=line["workload"],
+        concurrency=int(line["concurrency"]),
+        repeat=int(line["repeat"]),
+        task=line["task_id"],
+        instance=int(line["instance"]),
+        step=int(line["step_index"]),
+        kind=line["kind"],
+        language=line["language"],
+        genre=line.get("genre", ""),
+        rounds=_whole(line["num_drafts"]),
+        drafted=_whole(line["num_draft_tokens"]),
+        accepted=_whole(line["num_accepted_tokens"]),
+        passes=_whole(line["decode_passes"]),
+        output_tokens=_whole(line["output_tokens"]),
+        seconds=latency,
+        repetitive=_truth(line["repetitive"]),
+        output=line["output_sha256"],
+    )
 
 
 def _whole(text: str) -> int | None:

@@ -66,10 +66,13 @@ class Words:
         limits = [self.figure(limit, _unit(part)) for limit in part.limits]
         needed = self.texts["rules"][part.rule].format(*limits)
         answer = {True: "yes", False: "no", None: "open"}[part.passed]
-        return self.texts["part"].format(
-            label=self.label(number, part), figure=self.interval(part, _unit(part)), needed=needed,
+        said: str = self.texts["part"].format(
+            label=self.label(number, part),
+            figure=self.interval(part, _unit(part)),
+            needed=needed,
             answer=self.texts["answers"][answer],
-        )  # fmt: skip
+        )
+        return said
 
     def _named(self, value: str) -> str:
         return str(self.texts["names"].get(value, value))

@@ -19,6 +19,6 @@ def row(label: str, task: int = 1, **fields: Any) -> Row:
     return Row(**{**plain, **fields})
 
 
-def rows(label: str, accepted: int = 10, tasks: int = TASKS, **fields: Any) -> list[Row]:
+def rows(label: str, accepted: int | None = 10, tasks: int = TASKS, **fields: Any) -> list[Row]:
     """The same step of so many tasks."""
     return [row(label, task, accepted=accepted, **fields) for task in range(1, tasks + 1)]
