@@ -30,7 +30,8 @@ METHOD, BEFORE = "mtp", "before"
 LENGTH = "tokens/round"
 SHARES = (0.125, 0.25, 0.5, 1.0)
 """Of the data, in four sizes, each twice the one before."""
-EPOCHS = 2
+PASSES, ALL = 1, 2.0
+"""Over each size of data; all of it, in the amount that other claims learn from."""
 LITTLE = -0.1
 """So many tokens a round may masking cost."""
 KINDS = ("finance", "manufacturing", "hospital")
@@ -68,13 +69,13 @@ def _measured(recipes: Recipes, name: str, arms: Sequence[Arm], workloads: Seque
 
 def _plan_amount(recipes: Recipes) -> Plan:
     scale = recipes.setting.scale
-    once = PER_ANSWER_TOKEN * scale.answers / scale.tokens  # one epoch of all the data, in the scale's tokens
+    once = PER_ANSWER_TOKEN * ALL * scale.answers / scale.tokens  # one pass over all the data, in the scale's tokens
     arms = [_before()]
     for share in SHARES:
-        tokens = EPOCHS * once * share
-        arms += _arms(f"data-{share:g}", _trained(recipes, f"data-{share:g}", [recipes.korean(share)], tokens))
+        tokens = PASSES * once * share
+        arms += _arms(f"data-{share:g}", _trained(recipes, f"data-{share:g}", [recipes.korean(ALL * share)], tokens))
         if share != SHARES[0]:  # as many tokens, over the smallest data again and again
-            few = _trained(recipes, f"epochs-{share:g}", [recipes.korean(SHARES[0])], tokens)
+            few = _trained(recipes, f"epochs-{share:g}", [recipes.korean(ALL * SHARES[0])], tokens)
             arms += _arms(f"epochs-{share:g}", few)
     return _measured(recipes, "amount", arms, (OFFICE,))
 

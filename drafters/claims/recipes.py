@@ -85,7 +85,7 @@ class Recipes:
         told: list[str | Place] = ["corpus"]
         for part, label in labels.items():
             told += ["--conversations", Place(documents, f"{part}.jsonl", "", f"={label}")]
-        return Stage(name, (*told, "--mask", mask, "--held-out", "0.08", "--seed", "1"))
+        return Stage(name, (*told, "--mask", mask, "--held-out", "0.15", "--seed", "1"))
 
     def body(
         self,
