@@ -26,7 +26,7 @@ TOOLS: Mapping[str, tuple[ModuleType, str]] = {
 """Tool → its module, and what it does."""
 OUT = Path("reports/runs/claims")
 WORKLOADS = Path("workloads")
-RATES = {"trained": 3500.0, "written": 500.0, "captured": 6000.0, "measured": 450.0}
+RATES = {"trained": 5000.0, "written": 600.0, "captured": 4000.0, "measured": 450.0}
 """Tokens a second on two cores with ref-koen, for estimates alone."""
 START_S = 7.0
 """Of a stage's start."""
