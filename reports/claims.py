@@ -83,19 +83,21 @@ def _overview(claims: Sequence[Claim], words: Wording) -> Section:
     rows = []
     for claim in claims:
         own = claim["said"][words.lang]
-        rows.append(
-            (
-                str(claim["number"]),
-                own["claim"],
-                own["verdict"],
-                own["parts"][0] if own["parts"] else UNKNOWN,
-                own["advice"],
-            )
-        )
+        rows.append((str(claim["number"]), own["claim"], own["verdict"], _why(claim, words), own["advice"]))
     headers = tuple(words.text(f"claims.header.{name}") for name in ("number", "claim", "verdict", "why", "advice"))
     table = Table(words.text("claims.table.all"), headers, (False,) * 5, tuple(rows))
     title = words.text("claims.section.table")
     return Section("claims-all", title, words.text("claims.lead.table"), tables=(table,))
+
+
+def _why(claim: Claim, words: Wording) -> str:
+    """The question that decided, and how many of all were answered yes."""
+    passed = [part["passed"] for part in claim["parts"]]
+    if not passed:
+        return UNKNOWN
+    wanted = {"holds": True, "does_not_hold": False, "cannot_be_said": None}[claim["verdict"]]
+    said = claim["said"][words.lang]["parts"][passed.index(wanted)]
+    return f"{said} {words.text('claims.answered', yes=passed.count(True), n=len(passed))}"
 
 
 def _section(claim: Claim, words: Wording) -> Section:

@@ -50,7 +50,7 @@ def judge(claim: Claim, setting: Setting, store: Store, scale: str) -> dict[str,
         "figures": [asdict(one) for one in judged.figures],
         "said": {lang: _said(claim, lang, verdict, judged.parts, judged.figures) for lang in LANGUAGES},
         "stages": [_stage(stage, store) for stage in stages],
-        "files": _files(stages),
+        "files": _files(stages, store),
     }
     for folder in (RESULTS, COUNTS):
         (store.folder / folder).mkdir(exist_ok=True)
@@ -97,12 +97,18 @@ def _stage(stage: Stage, store: Store) -> dict[str, Any]:
     return {"folder": place.name, "command": command, "manifest_sha256": digest(place / MANIFEST)}
 
 
-def _files(stages: Sequence[Stage]) -> dict[str, str]:
-    """SHA-256 of every model and file outside that the stages read: shipped ones by name, others by the file's name."""
+def _files(stages: Sequence[Stage], store: Store) -> dict[str, str]:
+    """SHA-256 of every model and file that the stages read and did not make: shipped ones by name, others by the file's name.
+
+    Tasks that a stage generated stand among them too, since they decide as much.
+    """
     found: dict[str, str] = {}
     for stage in stages:
         for word in stage.words:
             if not isinstance(word, str) and not isinstance(word.source, Stage):
                 name = word.source if isinstance(word.source, str) else word.source.name
                 found[str(name)] = digest(resolved(word.source))
+        if stage.kind == "evaluate":  # the tasks behind a workload's file
+            inputs = store.manifest(stage).inputs
+            found |= {name.partition(": ")[2]: sha256 for name, sha256 in inputs.items() if name.startswith("tasks ")}
     return dict(sorted(found.items()))

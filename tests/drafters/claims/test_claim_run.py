@@ -81,12 +81,8 @@ def test_a_claim_is_run_judged_and_shown(
     found = json.loads((out / "claims" / "12.json").read_text("utf-8"))
     assert found["verdict"] in ("holds", "does_not_hold", "cannot_be_said")
     assert {part["key"] for part in found["parts"]} == {"accepts_less", "worth_it"}
-    assert set(found["files"]) == {
-        "ref-koen",
-        "ref:ngram",
-        "ref:adapted-mtp",
-        *(f"{n}.yaml" for n in (OFFICE, ENGLISH, CODE)),
-    }
+    data = {f"{name}.{end}" for name in (OFFICE, ENGLISH, CODE) for end in ("yaml", "jsonl")}
+    assert set(found["files"]) == {"ref-koen", "ref:ngram", "ref:adapted-mtp", *data}
     assert all(str(tmp_path) not in stage["command"] or "w/" in stage["command"] for stage in found["stages"])
     with (out / "counts" / "12.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
