@@ -15,8 +15,9 @@ from drafters.claims.scale import SCALES, Setting, load_scale
 from drafters.claims.stages import Cost, in_order
 from drafters.training.stage import StageError
 
-__all__ = ["HELP", "add_arguments", "plan", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "plan", "run"]
 
+NAME = "claims"
 HELP = "fifteen claims about drafters, each tested by one command"
 TOOLS: Mapping[str, tuple[ModuleType, str]] = {
     "documents": (documents, "generated texts to learn from, and tasks to be measured on"),
