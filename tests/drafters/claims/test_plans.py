@@ -16,6 +16,7 @@ from drafters.claims.scale import Scale, Setting, load_scale
 from drafters.claims.stages import Place, Stage, in_order
 from drafters.claims.store import Store
 from drafters.claims.words import LANGUAGES, words
+from drafters.training.batches import parse_mix
 from drafters.training.methods import METHODS
 from drafters.training.stage import StageError
 from drafters.training.train_inputs import method_settings
@@ -138,3 +139,15 @@ def test_seeds_of_the_command_line_are_those_of_the_scale() -> None:
     """In place of its own."""
     assert isinstance(load_scale("quick", 1), Scale)
     assert load_scale("quick", 1).seeds == 1
+
+
+def test_every_mix_can_be_served(store: Store) -> None:
+    """Each language group of a training's mix has documents in one of the corpora behind it."""
+    for claim in CLAIMS.values():
+        for stage in in_order(list(claim.plan(recipes()).values())):
+            if stage.kind != "train" or "--mix" not in stage.words:
+                continue
+            behind = [each for each in in_order([stage]) if each.kind == "corpus"]
+            given = [str(word.after) for each in behind for word in each.words if isinstance(word, Place)]
+            groups = {after.removeprefix("=").split("/")[0].partition("+")[0] for after in given}
+            assert set(parse_mix(str(stage.words[stage.words.index("--mix") + 1]))) <= groups
