@@ -33,6 +33,8 @@ KOREAN = {"office-ko": 220, "agent-ko": 380, "essay-ko": 60}
 """Generated documents by part, where a drafter is to learn Korean office work."""
 REPLAYED = {"agent-en": 240, "agent-code": 240}
 """English and code beside them."""
+REPLAYED_LABELS = {"agent-en": "en/dialogue", "agent-code": "code/dialogue"}
+"""The coding dialogues are what there is of code: a mix counts them as such."""
 MIX = "ko=0.5,en=0.28,code=0.22"
 PER_ANSWER_TOKEN = 4
 """About so many tokens an example has for each that the target wrote in it."""
@@ -138,9 +140,7 @@ class Recipes:
         documents = self.documents(
             "replayed", [word for part, n in REPLAYED.items() for word in ("--part", f"{part}={n}")]
         )
-        return self.body(
-            "replayed", self.corpus("replayed-corpus", documents, {part: LABELS[part] for part in REPLAYED})
-        )
+        return self.body("replayed", self.corpus("replayed-corpus", documents, REPLAYED_LABELS))
 
     def train(
         self,
