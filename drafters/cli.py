@@ -37,8 +37,10 @@ STAGES: Mapping[str, str] = {
     "evaluate": "measure drafters in deployed form with the harness",
     "adapt": "the whole chain from one YAML: corpus to a report before and after",
     "export": "write target and drafter as GGUF",
+    "claims": "fifteen claims about drafters, each tested by one command",
 }
-"""Stage → what it does, shown without loading it. Its module is ``drafters.training.<stage>_stage``."""
+"""Stage → what it does, shown without loading it. Its module is ``drafters.training.<stage>_stage``, or in `ELSEWHERE`."""
+ELSEWHERE: Mapping[str, str] = {"claims": "drafters.claims.command"}
 PARENT = "DRAFTERS_END_WITH_STDIN"
 """Set by a program that starts a stage and keeps its standard input open: the stage ends when that closes."""
 ERRORS = {
@@ -105,7 +107,7 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
 
 
 def _module(stage: str | None) -> ModuleType:
-    name = f"drafters.training.{stage}_stage"
+    name = ELSEWHERE.get(stage or "", f"drafters.training.{stage}_stage")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

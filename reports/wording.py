@@ -122,7 +122,7 @@ def wording(lang: str) -> Wording:
     texts = resources.files("reports").joinpath("texts")
     files = (
         texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-        for name in (lang, f"comparison.{lang}", f"doctor.{lang}", f"sizing.{lang}", f"predicted.{lang}")
+        for name in (lang, *(f"{part}.{lang}" for part in ("comparison", "doctor", "sizing", "predicted", "claims")))
     )
     return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
 
