@@ -7,6 +7,7 @@ Every step is a stage of the pipeline in a process of its own, so a run that die
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from drafters.training.reference.prompts import COUNTS, LABELS
 from drafters.training.stage import MANIFEST, StageError, read_manifest
 
 SETTINGS = Path(__file__).with_name("families.yaml")
+TRAINING = "training.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ def collect(settings: Mapping[str, Any], out: Path) -> list[str]:
     lock.take(wait=True)  # two runs with --only may end at once
     try:
         for name in finished:
-            read_manifest(out / name, "train")
-            _replace(folder / name, out / name / "checkpoint")
+            counts = read_manifest(out / name, "train").counts
+            _replace(folder / name, out / name / "checkpoint", _told(counts))
     except OSError as error:
         raise StageError(f"{folder} cannot be written ({error}); free some space and run the command again") from error
     finally:
@@ -121,12 +123,28 @@ def collect(settings: Mapping[str, Any], out: Path) -> list[str]:
     return finished
 
 
-def _replace(folder: Path, source: Path) -> None:
-    """Make ``folder`` a copy of ``source``. A kill leaves the old one, none or the new one, and nothing in between."""
+def _told(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model card says of a training: method, tokens, and the held-out forecast, whole and by language."""
+    if "held_out_after" not in counts:
+        return {key: counts[key] for key in ("method",) if key in counts}
+    after = counts["held_out_after"]
+    return {
+        "method": counts["method"],
+        "tokens": counts["tokens"],
+        "acceptance_length": after["judged"]["acceptance_length"],
+        "by_language": {name: group["acceptance_length"] for name, group in sorted(after["by_language"].items())},
+    }
+
+
+def _replace(folder: Path, source: Path, told: Mapping[str, Any]) -> None:
+    """Make ``folder`` a copy of ``source``, with ``told`` beside it. A kill leaves the old one, none or the new one, and
+    nothing in between."""
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(source, new)
+    if told:
+        (new / TRAINING).write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
