@@ -47,7 +47,7 @@ def test_a_crossing_is_said_with_both_ends_and_its_interval() -> None:
 def test_the_korean_sentence_says_the_same() -> None:
     """Same figures, same caution."""
     assert sentence(verdict(workload="office-ko"), "ko") == (
-        "office-ko 워크로드에서 ngram-map-k 구성은 작업을 기준 구성의 1.42배 속도로 끝냄"
+        "office-ko 워크로드의 ngram-map-k 구성은 기준 구성의 1.42배 속도로 작업 완료"
         "(동시 작업 1개, 95 % 구간 1.31–1.55, 작업 12개), 동시 작업 16개에서는 0.84배(0.78–0.91, 느려짐); "
         "손익분기는 동시 작업 9개(6–14). 출력이 같은 단계 98 %. [확실성: 확실]"
     )

@@ -27,7 +27,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> openpyxl.Workbook:
 def test_the_sheets_are_named_in_the_language_of_the_report(book: openpyxl.Workbook) -> None:
     """One sheet a frame, summary first."""
     assert book.sheetnames == [
-        "요약", "구성별 감당", "속도 향상", "손익분기", "판가름에 필요한 것", "서버와 에이전트", "수락", "언어 손실", "생존율",
+        "요약", "구성별 수용", "속도 향상", "손익분기", "판정에 필요한 반복 및 작업 수", "서버와 에이전트", "수락", "언어 손실", "생존율",
         "드래프터", "무손실", "서버당 에이전트", "SLO", "백분위수", "합격 기준", "예측(모형)", "손익분기(모형)", "비용 모형", "셀",
         "작업", "단계", "타당성", "용어",
     ]  # fmt: skip
@@ -126,7 +126,7 @@ def test_cautions_are_words_in_the_language_of_the_report(book: openpyxl.Workboo
     """Beside the figures of acceptance stands what speaks against them, not a code."""
     for name in ("요약", "수락", "생존율", "드래프터"):
         sheet = book[name]
-        assert sheet.cell(2, sheet.max_column).value == "주의 사항"
+        assert sheet.cell(2, sheet.max_column).value == "유의 사항"
         said = {
             row[-1].value
             for row in sheet.iter_rows(min_row=3)
