@@ -7,6 +7,7 @@ repeated here. ``lengths`` among an arm's options is how draft lengths are chose
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -240,11 +241,27 @@ def _address_faults(loaded: LoadedWorkload) -> list[str]:
 
 
 def _model_faults(loaded: LoadedWorkload) -> list[str]:
+    engine = loaded.workload.engine
     try:
-        resolve_folder(loaded.workload.engine.model, fetch=False)
+        folder = resolve_folder(engine.model, fetch=False).path
     except ModelError as error:
         return [f"{loaded.where('engine', 'model')}: {error}"]
+    longest = _positions(folder)
+    if longest is not None and longest < engine.context_tokens:
+        return [
+            f"{loaded.where('engine', 'context_tokens')}: context_tokens is {engine.context_tokens}, but {engine.model} reads "
+            f"at most {longest} tokens; give no more than that (--context-tokens {longest})"
+        ]
     return []
+
+
+def _positions(folder: Path) -> int | None:
+    """How many tokens a model reads, ``None`` where its configuration does not say or is not there yet."""
+    try:
+        found = json.loads((folder / "config.json").read_text("utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _absolute(drafter: ServedDrafter) -> ServedDrafter:

@@ -94,6 +94,7 @@ def test_the_line_is_that_of_the_option(tmp_path: Path) -> None:
         ("options: {prefill_tokens: 0}", "prefill_tokens is 0: input should be greater than or equal to 1"),
         ("options: {port: 80}", "the builtin engine has no option 'port'"),
         ("model: smolm2-135m", "no model 'smolm2-135m'; did you mean 'smollm2-135m'?"),
+        ("context_tokens: 2049\n  model: ref-koen", "context_tokens is 2049, but ref-koen reads at most 2048 tokens"),
         ("base_url: 'http://127.0.0.1:1/v1'", "give an address like http://127.0.0.1:8000, without /v1"),
     ],
 )  # fmt: skip
