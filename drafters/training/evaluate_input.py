@@ -179,7 +179,7 @@ def _workload(
     }
     # thresholds and objectives belong to the file's own arms and engine
     kept = {key: value for key, value in content.items() if key not in ("thresholds", "slo")}
-    return {**kept, "tasks": list(_tasks(path, content)), "engine": engine, "arms": list(arms), "replay": replay}
+    return {**kept, "tasks": list(_tasks(path, content)), "engine": engine, "arms": [_named(arm) for arm in arms], "replay": replay}
 
 
 def _tasks(path: Path, content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -207,6 +207,14 @@ def _mapping(path: Path, content: Mapping[str, Any], key: str) -> dict[str, Any]
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _named(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an arm whose shipped drafters are told by their names, so that a run tells which they were."""
+    options = arm.get("options", {})
+    names = {key: reference.name_of(Path(options[key])) for key in FILES if options.get(key) is not None}
+    shipped = {key: name for key, name in names.items() if name is not None}
+    return {**arm, "options": {**options, **shipped}} if shipped else dict(arm)
 
 
 def _model(target: Path) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from harness.access import OPEN, Access
 from harness.engines.base import Endpoint, ServerState
 from harness.engines.builtin_control import BuiltinControl
-from harness.engines.builtin_options import check_arms, differences, engine_config, served
+from harness.engines.builtin_options import check_arms, differences, engine_config, served, shipped_by_name
 from harness.engines.builtin_reader import BuiltinReader
 from harness.engines.counters import spec_counters
 from harness.engines.process import ChildProcess
@@ -202,7 +202,7 @@ class BuiltinEngine:
         arms = {
             name: {
                 "method": arm.method,
-                "drafter": None if arm.method == "none" else drafters.get(name),
+                "drafter": None if arm.method == "none" else shipped_by_name(drafters.get(name)),
                 # Drafters keep nothing; under "goodput" lengths follow what earlier requests taught, of other arms too.
                 "drafter_carries_state": (drafters.get(name) or {}).get("lengths") == "goodput",
                 "drafting_state": "reset before each cell",

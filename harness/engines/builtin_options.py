@@ -18,7 +18,7 @@ from drafters.engine.config import EngineConfig, ServedDrafter
 from drafters.specs import SPECS, SpecError, parse_spec
 from harness.addresses import address_fault
 from harness.errors import ModelError, WorkloadError
-from harness.models import drafter_path, is_drafter, resolve_folder
+from harness.models import drafter_name, drafter_path, is_drafter, resolve_folder
 from harness.workload import Arm, EngineSpec, LoadedWorkload
 
 OPTIONS = ("dtype", "weights", "device", "prefix_reuse", "prefill_tokens", "verification")
@@ -127,6 +127,14 @@ def file_faults(drafter: ServedDrafter) -> Iterator[tuple[str, str]]:
 def expanded(drafter: ServedDrafter) -> ServedDrafter:
     """Return the drafter with ``~`` and ``ref:…`` in its paths replaced; relative ones stay as they are written."""
     return _with_paths(drafter, _located)
+
+
+def shipped_by_name(drafter: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a drafter, as a server tells it, with the names of those that come with the package in place of their paths."""
+    if drafter is None:
+        return None
+    names = {key: drafter_name(Path(drafter[key])) for key in _FILES if isinstance(drafter.get(key), str)}
+    return {**drafter, **{key: name for key, name in names.items() if name is not None}}
 
 
 def explain(error: ValidationError, owner: str, names: Sequence[str]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from harness.models.catalogue import CATALOGUE, CatalogueModel
 from harness.models.pulling import pull
 from harness.models.records import Listing, ModelFile, ModelFolder
 from harness.models.resolving import installed, resolve, resolve_folder
-from harness.models.shipped import TARGET, drafter_path, is_drafter
+from harness.models.shipped import TARGET, drafter_name, drafter_path, is_drafter
 
 __all__ = [
     "CATALOGUE",
@@ -16,6 +16,7 @@ __all__ = [
     "ModelFolder",
     "Progress",
     "cache_folder",
+    "drafter_name",
     "drafter_path",
     "file_sha256",
     "installed",

@@ -32,6 +32,11 @@ def is_shipped(text: str) -> bool:
     return text == reference.TARGET or is_drafter(text)
 
 
+def drafter_name(path: Path) -> str | None:
+    """Return the name (``ref:…``) of a drafter that comes with the package, ``None`` for any other path."""
+    return reference.name_of(path)
+
+
 def drafter_path(text: str) -> Path:
     """Return the checkpoint folder of a drafter, or the file of a table of n-grams.
 

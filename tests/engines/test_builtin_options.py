@@ -8,8 +8,9 @@ import pytest
 
 from drafters.engine.config import ServedDrafter
 from drafters.specs import NgramSpec, PromptLookupSpec
-from harness.engines.builtin_options import check_arms, differences, engine_config, served
+from harness.engines.builtin_options import check_arms, differences, engine_config, served, shipped_by_name
 from harness.errors import WorkloadError
+from harness.models import drafter_path
 from harness.workload import Arm, EngineSpec, LoadedWorkload, load
 
 TASKS = Path(__file__).parents[2] / "workloads" / "data" / "essay-ko.jsonl"
@@ -193,3 +194,14 @@ def test_drafters_of_the_package_go_by_short_names(tmp_path: Path, monkeypatch: 
     said = complaints(tmp_path, wrong, "{kind: builtin, model: ref-koen}")
     assert said.startswith("w.yaml:5: no drafter ref:public-dflsh2")
     assert "did you mean ref:public-dflash2?" in said
+
+
+def test_a_shipped_drafter_is_told_by_its_name() -> None:
+    """A server tells paths; what came with the package keeps its name, and somebody's own file its path."""
+    shipped = {"method": "dflash2", "model": str(drafter_path("ref:public-dflash2")), "num_tokens": 7}
+    table = {"method": "ngram", "corpus": str(drafter_path("ref:ngram"))}
+    own = {"method": "mtp", "model": "/models/own-mtp"}
+    assert shipped_by_name(shipped) == {**shipped, "model": "ref:public-dflash2"}
+    assert shipped_by_name(table) == {**table, "corpus": "ref:ngram"}
+    assert shipped_by_name(own) == own
+    assert shipped_by_name(None) is None

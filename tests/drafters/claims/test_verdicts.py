@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -225,3 +226,51 @@ def test_claim_14_wants_the_old_useless_and_the_new_at_half(tmp_path: Path) -> N
     assert of(14, measured(1), tmp_path) == "holds"
     assert of(14, measured(9), tmp_path) == "does_not_hold"
     assert claim_models.CLAIMS[1].number == 14
+
+
+@pytest.mark.parametrize(
+    ("forced_taught", "forced", "own", "verdict"),
+    [
+        (9, 15, 15, "holds"),  # the metric rises, the acceptance does not, and its own lists win half a token
+        (9, 25, 15, "does_not_hold"),  # forcing wins a whole token
+        (5, 15, 15, "does_not_hold"),  # the metric is lower with it
+        (9, 15, 5, "does_not_hold"),  # without a selector as much is accepted
+    ],
+)
+def test_claim_5_sets_the_training_metric_against_the_acceptance(
+    forced_taught: int, forced: int, own: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten positions seven teach it on its own lists; three seeds say the same."""
+    monkeypatch.setattr(Invented, "folder", lambda self, name: tmp_path / name)
+    for label, taught in (("own-lists", 7), ("forced", forced_taught)):
+        for seed in (1, 2, 3):
+            training = tmp_path / f"{label}-s{seed}"
+            training.mkdir()
+            line = {"kind": "step", "parts": {"taught": taught, "positions/1": 10}}
+            (training / "log.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    made = rows("before", 0)
+    for label, accepted in (("own-lists", own), ("forced", forced), ("no-selector", 10)):
+        made += [each for seed in (1, 2, 3) for each in rows(label, accepted, seed=seed)]
+    assert of(5, {"plain": made}, tmp_path) == verdict
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(4, "holds"), (9, "does_not_hold")])
+def test_claim_15_sets_the_list_against_its_first_place(
+    first: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten positions nine have the right token in the list: four of them, or all nine, in its first place."""
+    monkeypatch.setattr(Invented, "folder", lambda self, name: tmp_path / name)
+    monkeypatch.setattr(Store, "manifest", lambda self, stage: {})
+    made: list[Row] = []
+    names = [f"{family}-{language}" for family in ("public", "adapted") for language in ("ko", "en")]
+    for name in names:
+        (tmp_path / name).mkdir()
+        lines = ["example,position,positions,first,listed,drafted,unary,selected,oracle"]
+        lines += [f"e{number},{at},10,{first},9,10,5,6,9" for number in range(1, 9) for at in (1, 2)]
+        (tmp_path / name / "candidates.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    for family in ("public", "adapted"):
+        made += rows(f"{family}-dflash2", workload=OFFICE) + rows(f"{family}-dflash2", workload=ENGLISH, language="en")
+    found = judged(15, {"plain": made, **dict.fromkeys(names, ())}, tmp_path)
+    assert verdict_of(found.parts) == verdict
+    walks = {each.key: each.value for each in found.figures if each.key.endswith("_walk")}
+    assert walks == {"unary_walk": 2.0, "selector_walk": 2.2, "oracle_walk": 2.8}  # 1 + the shares at both positions

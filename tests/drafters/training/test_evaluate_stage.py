@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drafters import reference
 from drafters.specs import SpecError
 from drafters.training import evaluate_input, evaluate_stage
 from drafters.training.stage import StageError, read_manifest
@@ -276,3 +277,17 @@ def test_help_loads_no_torch() -> None:
     """The stage reads files and starts a process; it needs no tensor."""
     code = "import sys; from drafters.training import evaluate_stage; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False).returncode == 0
+
+
+def test_a_shipped_drafter_stands_in_the_workload_by_its_name(target: Path, tmp_path: Path) -> None:
+    """So a run tells which it was, on every machine; its files are what is hashed."""
+    parser = argparse.ArgumentParser()
+    evaluate_stage.add_arguments(parser)
+    file = workload(tmp_path)
+    asked = words(target, file, tmp_path / "out", "--drafter", "ref=dflash2,model=ref:public-dflash2,num_tokens=7")
+    options = parser.parse_args(asked)
+    arms = evaluate_input.read_arms(options.drafter)
+    (content,) = evaluate_input.read_workloads([file], options, target, arms).values()
+    (arm,) = (item for item in content["arms"] if item["name"] == "ref")
+    assert arm["options"] == {"model": "ref:public-dflash2", "num_tokens": 7}
+    assert evaluate_input.input_files(target, {}, arms)["drafter ref: model"] == reference.drafter("public-dflash2")

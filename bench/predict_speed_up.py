@@ -1,0 +1,96 @@
+"""Speed-ups of decoding that the cost model predicts beside those that were measured, at every load: they exist where nothing breaks even.
+
+Measured: decoding time a token (from a call's first chunk to its end) of the baseline / that of the arm, over the counted calls of a
+load. Predicted: the model's speed-up at the batch that the arm's passes met at that load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from harness.analysis.costmodel import CostModel
+from harness.analysis.loading import Records
+from harness.analysis.passes import NEEDED, batches, decode_passes
+from harness.analysis.plan import baseline_arms
+from harness.analysis.predicted import Predictions
+from harness.analysis.prediction import Subject, point
+
+HEADERS = ("engine", "drafted tokens", "in the model", "tasks in progress", "batch", "measured", "predicted", "error")
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """One draft length at one load; ``None`` where the model does not reach."""
+
+    engine: str
+    num_tokens: int
+    used: bool  # the arm went into the model
+    concurrency: int
+    batch: float
+    measured: float
+    predicted: float | None
+
+    @property
+    def error(self) -> float | None:
+        """Predicted ÷ measured − 1."""
+        return None if self.predicted is None else self.predicted / self.measured - 1
+
+    def row(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        predicted = UNKNOWN if self.predicted is None else f"{self.predicted:.2f}x"
+        error = UNKNOWN if self.error is None else f"{self.error:+.0%}"
+        used = "yes" if self.used else "no"
+        load = (str(self.concurrency), f"{self.batch:.1f}", f"{self.measured:.2f}x", predicted, error)
+        return (self.engine, str(self.num_tokens), used, *load)
+
+
+def gains(
+    engine: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions
+) -> Iterator[Gain]:
+    """Yield the arms of one method, by draft length and load; ``longest`` is the one that the model was fitted on."""
+    assert found.model is not None
+    steps = records.steps.select(NEEDED)
+    seen = batches(decode_passes(steps))
+    bare = baseline_arms(records.plans)
+    own = _widest([item for item in found.subjects if item.arm == longest])
+    plain = dict(_times(steps.join(bare, on=["workload", "arm"], how="semi")))
+    for num_tokens, arm in sorted(arms.items()):
+        met = dict(_met(seen.filter(pl.col("arm") == arm)))
+        for concurrency, time in _times(steps.filter(pl.col("arm") == arm)):
+            if concurrency in plain and concurrency in met and own is not None:
+                predicted = speed_up(found.model, own, met[concurrency], num_tokens)
+                load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
+                yield Gain(engine, num_tokens, arm == longest, *load)
+
+
+def speed_up(model: CostModel, subject: Subject, batch: float, num_tokens: int) -> float | None:
+    """Return the modelled speed-up at a mean batch, between two whole ones interpolated in logarithms."""
+    low = max(1, math.floor(batch))
+    ends = [point(model, subject, size, num_tokens) for size in (low, max(low, math.ceil(batch)))]
+    if ends[0] is None or ends[1] is None:
+        return None
+    share = 0.0 if ends[0].batch == ends[1].batch else math.log(batch / low) / math.log(ends[1].batch / low)
+    return float(ends[0].speed_up ** (1 - share) * ends[1].speed_up**share)
+
+
+def _times(steps: pl.DataFrame) -> Iterator[tuple[int, float]]:
+    """Yield load and decoding time a token."""
+    counted = pl.col("done") & (pl.col("phase") == "counted") & pl.col("error_kind").is_null()
+    own = steps.filter(counted & (pl.col("output_tokens") > 1) & pl.col("first_token_ns").is_not_null())
+    decoding = (pl.col("end_ns") - pl.col("first_token_ns")).sum() / pl.col("output_tokens").sum()
+    yield from own.group_by("concurrency").agg(decoding).sort("concurrency").iter_rows()
+
+
+def _met(seen: pl.DataFrame) -> Iterator[tuple[int, float]]:
+    mean = (pl.col("batch") * pl.col("passes")).sum() / pl.col("passes").sum()
+    yield from seen.group_by("concurrency").agg(mean).iter_rows()
+
+
+def _widest(subjects: Sequence[Subject]) -> Subject | None:
+    """Return the subject of all workloads, or the only one."""
+    return next((item for item in subjects if item.workload is None), subjects[0] if subjects else None)
