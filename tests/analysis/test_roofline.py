@@ -113,7 +113,7 @@ def test_a_wrong_row_is_named_with_file_and_line(tmp_path: Path, text: str, mess
 def test_unknown_hardware_is_refused_with_the_nearest_name() -> None:
     """And how to add a row."""
     with pytest.raises(UsageError, match=r"did you mean 'h200'.*--hardware-file"):
-        choose(["h20o"], KNOWN)
+        choose(["h2000"], KNOWN)
 
 
 def test_every_row_of_the_catalogue_names_its_source() -> None:
