@@ -1,7 +1,8 @@
 """Speed-ups of decoding that the cost model predicts beside those that were measured, at every load: they exist where nothing breaks even.
 
 Measured: decoding time a token (from a call's first chunk to its end) of the baseline / that of the arm, over the counted calls of a
-load. Predicted: the model's speed-up at the batch that the arm's passes met at that load.
+load. Predicted: the same, where the arm's time is the model's at the batch that its passes met, plus what the baseline took more than
+the model says at its own batch: the prompts of others that are read meanwhile, and the way to the client. No drafter makes these shorter.
 """
 
 from __future__ import annotations
@@ -49,40 +50,46 @@ class Gain:
         return (self.engine, str(self.num_tokens), used, *load)
 
 
-def gains(
-    engine: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions
-) -> Iterator[Gain]:
+def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions) -> Iterator[Gain]:
     """Yield the arms of one method, by draft length and load; ``longest`` is the one that the model was fitted on."""
     assert found.model is not None
     steps = records.steps.select(NEEDED)
     seen = batches(decode_passes(steps))
     bare = baseline_arms(records.plans)
     own = _widest([item for item in found.subjects if item.arm == longest])
-    plain = dict(_times(steps.join(bare, on=["workload", "arm"], how="semi")))
+    without = steps.join(bare, on=["workload", "arm"], how="semi")
+    plain = dict(_times(without))
+    plain_met = dict(_met(seen.join(bare, on=["workload", "arm"], how="semi")))
     for num_tokens, arm in sorted(arms.items()):
         met = dict(_met(seen.filter(pl.col("arm") == arm)))
         for concurrency, time in _times(steps.filter(pl.col("arm") == arm)):
-            if concurrency in plain and concurrency in met and own is not None:
-                predicted = speed_up(found.model, own, met[concurrency], num_tokens)
-                load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
+            if concurrency in plain_met and concurrency in met and own is not None:
+                modelled = time_ms(found.model, own, plain_met[concurrency], 0)
+                drafting = time_ms(found.model, own, met[concurrency], num_tokens)
+                measured = plain[concurrency]
+                predicted = None
+                if modelled is not None and drafting is not None:
+                    predicted = measured / (drafting + max(0.0, measured - modelled))
+                load = (concurrency, met[concurrency], measured / time, predicted)
                 yield Gain(engine, num_tokens, arm == longest, *load)
 
 
-def speed_up(model: CostModel, subject: Subject, batch: float, num_tokens: int) -> float | None:
-    """Return the modelled speed-up at a mean batch, between two whole ones interpolated in logarithms."""
+def time_ms(model: CostModel, subject: Subject, batch: float, num_tokens: int) -> float | None:
+    """Return the modelled time a token in ms at a mean batch, between two whole ones interpolated in logarithms."""
     low = max(1, math.floor(batch))
     ends = [point(model, subject, size, num_tokens) for size in (low, max(low, math.ceil(batch)))]
     if ends[0] is None or ends[1] is None:
         return None
+    first, last = ((end.draft_ms + end.verify_ms + end.host_ms) / end.tokens_per_pass for end in ends if end)
     share = 0.0 if ends[0].batch == ends[1].batch else math.log(batch / low) / math.log(ends[1].batch / low)
-    return float(ends[0].speed_up ** (1 - share) * ends[1].speed_up**share)
+    return float(first ** (1 - share) * last**share)
 
 
 def _times(steps: pl.DataFrame) -> Iterator[tuple[int, float]]:
-    """Yield load and decoding time a token."""
+    """Yield load and decoding time a token in ms."""
     counted = pl.col("done") & (pl.col("phase") == "counted") & pl.col("error_kind").is_null()
     own = steps.filter(counted & (pl.col("output_tokens") > 1) & pl.col("first_token_ns").is_not_null())
-    decoding = (pl.col("end_ns") - pl.col("first_token_ns")).sum() / pl.col("output_tokens").sum()
+    decoding = (pl.col("end_ns") - pl.col("first_token_ns")).sum() / pl.col("output_tokens").sum() / 1e6
     yield from own.group_by("concurrency").agg(decoding).sort("concurrency").iter_rows()
 
 

@@ -11,7 +11,18 @@ import difflib
 import os
 from pathlib import Path
 
-__all__ = ["DESCRIPTION", "LICENCE", "PREFIX", "TARGET", "MissingReference", "drafter", "drafters", "folder", "name_of", "target"]
+__all__ = [
+    "DESCRIPTION",
+    "LICENCE",
+    "PREFIX",
+    "TARGET",
+    "MissingReference",
+    "drafter",
+    "drafters",
+    "folder",
+    "name_of",
+    "target",
+]
 
 TARGET = "ref-koen"
 DESCRIPTION = "small bilingual reference target, Korean and English office text, code and tool calls; knows nothing, for measuring"

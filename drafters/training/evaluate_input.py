@@ -179,7 +179,13 @@ def _workload(
     }
     # thresholds and objectives belong to the file's own arms and engine
     kept = {key: value for key, value in content.items() if key not in ("thresholds", "slo")}
-    return {**kept, "tasks": list(_tasks(path, content)), "engine": engine, "arms": [_named(arm) for arm in arms], "replay": replay}
+    return {
+        **kept,
+        "tasks": list(_tasks(path, content)),
+        "engine": engine,
+        "arms": [_named(arm) for arm in arms],
+        "replay": replay,
+    }
 
 
 def _tasks(path: Path, content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from harness.analysis.draftprofile import profile
+from harness.analysis.draftprofile import DraftProfile, profile
 from harness.analysis.loading import read_records
 from harness.analysis.rounds import ROUNDS
 from harness.records import StepRecord
@@ -36,13 +37,25 @@ def test_survival_counts_passes_without_a_draft_too(tmp_path: Path) -> None:
     assert found.at(2)[1] == pytest.approx(1 + 12 / 20)
 
 
-def test_a_limit_cuts_lengths_and_what_is_accepted_beyond_it(tmp_path: Path) -> None:
-    """With one token at most all ten rounds draft one, and 8 of 20 passes keep it."""
-    found = profile(steps_of(tmp_path, drafting(20, 10, 20, 12, [8, 4])), NO_ROUNDS)
+def test_a_limit_makes_several_drafts_of_a_long_one(tmp_path: Path) -> None:
+    """20 passes, 10 with three drafted tokens: two lost at once, eight accepted whole. With one token each of the eight takes two passes.
+
+    10 + 2 + 2 × 8 = 28 passes for the same 44 tokens; 10 of them draft nothing.
+    """
+    found = profile(steps_of(tmp_path, drafting(20, 10, 30, 24, [8, 8, 8])), NO_ROUNDS)
     assert found is not None
     lengths, tokens = found.at(1)
-    assert lengths.tolist() == [0.5, 0.5]
-    assert tokens == pytest.approx(1.4)
+    assert lengths.tolist() == pytest.approx([10 / 28, 18 / 28])
+    assert tokens == pytest.approx(44 / 28)
+    assert found.at(3)[1] == pytest.approx(44 / 20)
+    assert found.at(0)[1] == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_tokens_that_are_accepted_independently_yield_a_geometric_sum(limit: int) -> None:
+    """Every token is right by one half: 1 + 1/2 + 1/4 …, whatever limit the run was made with."""
+    half = DraftProfile(np.array([0.0] * 5 + [1.0]), 0.5 ** np.arange(1, 6))
+    assert half.at(limit)[1] == pytest.approx(2 - 0.5**limit)
 
 
 def test_the_lengths_of_rounds_are_used_where_they_are_told(tmp_path: Path) -> None:

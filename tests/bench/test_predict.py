@@ -10,7 +10,7 @@ import yaml
 from bench.predict import compare, main, workload
 from tests.analysis.test_predicted import run_of
 
-TOKENS = 181  # 180 tokens are whole rounds at one, two and three drafted tokens: 112.5, 100 and 90 rounds
+TOKENS = 181  # 180 tokens are whole rounds at one, two and three drafted tokens: 108, 96 and 90 rounds
 
 
 def test_shorter_drafts_are_predicted_from_the_longest_alone(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_shorter_drafts_are_predicted_from_the_longest_alone(tmp_path: Path) -> 
     (one, two, three), speed_ups = compare(run_of(tmp_path / "run", lengths=(1, 2, 3), tokens=TOKENS))
     assert [item.num_tokens for item in (one, two, three)] == [1, 2, 3]
     assert [item.used for item in (one, two, three)] == [False, False, True]
-    assert one.predicted == pytest.approx(7.04, rel=0.03)
+    assert one.predicted == pytest.approx(7.40, rel=0.03)
     for item in (one, two, three):
         assert item.error == pytest.approx(0, abs=0.1)
     assert {(item.num_tokens, item.used) for item in speed_ups} == {(1, False), (2, False), (3, True)}
