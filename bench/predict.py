@@ -44,6 +44,7 @@ STARTED = Path("workloads/servers/vllm-cpu")  # the same workloads for vLLM, eac
 SEQUENCES = "--max-num-seqs"
 LEAST = 3  # draft lengths of a method
 UNKNOWN = "–"
+FORM: Mapping[str, Any] = {"tablefmt": "github", "disable_numparse": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not runs:
         parser.error(f"give run folders, or --measure {','.join(METHODS)}")
     found = [compare(RunFolder.open(run)) for run in runs]
-    tables = [([item.row() for crossings, _ in found for item in crossings], HEADERS)]
-    tables.append(([item.row() for _, speed_ups in found for item in speed_ups], predict_speed_up.HEADERS))
-    text = "\n\n".join(tabulate(*table, tablefmt="github", disable_numparse=True) for table in tables)
+    tables = [
+        tabulate([item.row() for crossings, _ in found for item in crossings], HEADERS, **FORM),
+        tabulate([item.row() for _, speed_ups in found for item in speed_ups], predict_speed_up.HEADERS, **FORM),
+    ]
+    text = "\n\n".join(tables)
     print(text)
     if arguments.markdown is not None:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")
