@@ -2,7 +2,8 @@
 
 Measured: decoding time a token (from a call's first chunk to its end) of the baseline / that of the arm, over the counted calls of a
 load. Predicted: the same, where the arm's time is the model's at the batch that its passes met, plus what the baseline took more than
-the model says at its own batch: the prompts of others that are read meanwhile, and the way to the client. No drafter makes these shorter.
+the model says: alone, the way to the client, which every round takes; at higher loads the prompts of others that are read meanwhile,
+which every token waits for. No drafter makes either shorter.
 """
 
 from __future__ import annotations
@@ -60,27 +61,38 @@ def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, 
     without = steps.join(bare, on=["workload", "arm"], how="semi")
     plain = dict(_times(without))
     plain_met = dict(_met(seen.join(bare, on=["workload", "arm"], how="semi")))
+    if own is None:
+        return
+    over = {load: _over(found.model, own, plain_met[load], plain[load]) for load in plain if load in plain_met}
+    each_round = over.get(1, 0.0)
     for num_tokens, arm in sorted(arms.items()):
         met = dict(_met(seen.filter(pl.col("arm") == arm)))
         for concurrency, time in _times(steps.filter(pl.col("arm") == arm)):
-            if concurrency in plain_met and concurrency in met and own is not None:
-                modelled = time_ms(found.model, own, plain_met[concurrency], 0)
-                drafting = time_ms(found.model, own, met[concurrency], num_tokens)
-                measured = plain[concurrency]
-                predicted = None
-                if modelled is not None and drafting is not None:
-                    predicted = measured / (drafting + max(0.0, measured - modelled))
-                load = (concurrency, met[concurrency], measured / time, predicted)
-                yield Gain(engine, num_tokens, arm == longest, *load)
+            if concurrency not in over or concurrency not in met:
+                continue
+            reading = max(0.0, over[concurrency] - each_round)
+            modelled = time_ms(found.model, own, met[concurrency], num_tokens, each_round)
+            predicted = None if modelled is None else plain[concurrency] / (modelled + reading)
+            load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
+            yield Gain(engine, num_tokens, arm == longest, *load)
 
 
-def time_ms(model: CostModel, subject: Subject, batch: float, num_tokens: int) -> float | None:
+def _over(model: CostModel, subject: Subject, batch: float, measured_ms: float) -> float:
+    """Return what the baseline took a token beyond the model, in ms; 0 where the model does not reach."""
+    modelled = time_ms(model, subject, batch, 0)
+    return 0.0 if modelled is None else max(0.0, measured_ms - modelled)
+
+
+def time_ms(
+    model: CostModel, subject: Subject, batch: float, num_tokens: int, each_round_ms: float = 0.0
+) -> float | None:
     """Return the modelled time a token in ms at a mean batch, between two whole ones interpolated in logarithms."""
     low = max(1, math.floor(batch))
     ends = [point(model, subject, size, num_tokens) for size in (low, max(low, math.ceil(batch)))]
     if ends[0] is None or ends[1] is None:
         return None
-    first, last = ((end.draft_ms + end.verify_ms + end.host_ms) / end.tokens_per_pass for end in ends if end)
+    rounds = [(end.draft_ms + end.verify_ms + end.host_ms + each_round_ms, end.tokens_per_pass) for end in ends if end]
+    first, last = (ms / tokens for ms, tokens in rounds)
     share = 0.0 if ends[0].batch == ends[1].batch else math.log(batch / low) / math.log(ends[1].batch / low)
     return float(first ** (1 - share) * last**share)
 
@@ -89,7 +101,7 @@ def _times(steps: pl.DataFrame) -> Iterator[tuple[int, float]]:
     """Yield load and decoding time a token in ms."""
     counted = pl.col("done") & (pl.col("phase") == "counted") & pl.col("error_kind").is_null()
     own = steps.filter(counted & (pl.col("output_tokens") > 1) & pl.col("first_token_ns").is_not_null())
-    decoding = (pl.col("end_ns") - pl.col("first_token_ns")).sum() / pl.col("output_tokens").sum() / 1e6
+    decoding = (pl.col("end_ns") - pl.col("first_token_ns")).sum() / (pl.col("output_tokens") - 1).sum() / 1e6
     yield from own.group_by("concurrency").agg(decoding).sort("concurrency").iter_rows()
 
 
