@@ -198,6 +198,7 @@ class Recipes:
         scale = self.setting.scale
         loads = loads or ((1,) if timed else (scale.together,))
         repeats = scale.repeats if timed else 1
+        counted = scale.tasks if timed else scale.read or scale.tasks
         words: list[str | Place] = ["evaluate", "--target", target or self.target]
         for arm in arms:
             words += ["--drafter", arm.word()]
@@ -209,7 +210,7 @@ class Recipes:
         words += ["--weights", form, "--concurrency", ",".join(map(str, loads)), "--repeats", str(repeats)]
         words += [
             "--limit-tasks",
-            str(scale.tasks),
+            str(counted),
             "--limit-steps",
             str(scale.steps),
             "--max-tokens",
@@ -217,7 +218,7 @@ class Recipes:
         ]
         words += ["--tool-wait", "none", "--threads", self._threads]
         per_task = scale.steps * scale.max_tokens
-        tasks = sum(max(scale.tasks, load) + load - 1 for load in loads)
+        tasks = sum(max(counted, load) + load - 1 for load in loads)
         cost = Cost(measured=per_task * tasks * repeats * (len(arms) + 1) * len(workloads))
         return Stage(f"{name}-{form}", tuple(words), cost)
 

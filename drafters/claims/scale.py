@@ -28,6 +28,9 @@ class Scale(BaseModel):
 
     seeds: int = Field(ge=1, le=20)
     tasks: int = Field(ge=1)
+    """Where times are compared."""
+    read: int | None = Field(default=None, ge=1)
+    """Where acceptance alone is read: cheap, and its interval is of tasks. ``None``: the same."""
     steps: int = Field(ge=1)
     max_tokens: int = Field(ge=2)
     repeats: int = Field(ge=1)
