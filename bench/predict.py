@@ -7,7 +7,8 @@ on PATH, and takes a Hugging Face folder as its model: the one that the name sta
 
 Of each run only the baseline and the arm with the longest drafts go into the model; the break-evens of the shorter ones are predicted
 from those, and only then compared with their own. An error is predicted ÷ measured − 1, of tasks in progress. A second table sets the
-speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off.
+speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
+them up.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import yaml
 from tabulate import tabulate
 
 from bench import predict_speed_up
-from bench.predict_speed_up import Gain, gains
+from bench.predict_speed_up import SUMMARY, Gain, gains
 from harness.analysis.loading import Records, read_records
 from harness.analysis.predicted import Predictions, predict
 from harness.analysis.run import analyse
@@ -126,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tables = [
         tabulate([item.row() for crossings, _ in found for item in crossings], HEADERS, **FORM),
         tabulate([item.row() for _, speed_ups in found for item in speed_ups], predict_speed_up.HEADERS, **FORM),
+        tabulate(list(predict_speed_up.summary([item for _, own in found for item in own])), SUMMARY, **FORM),
     ]
     text = "\n\n".join(tables)
     print(text)

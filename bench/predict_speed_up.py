@@ -9,6 +9,7 @@ which every token waits for. No drafter makes either shorter.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,14 @@ from harness.analysis.predicted import Predictions
 from harness.analysis.prediction import Subject, point
 
 HEADERS = ("engine", "drafted tokens", "in the model", "tasks in progress", "batch", "measured", "predicted", "error")
+SUMMARY = (
+    "engine",
+    "speed-ups compared",
+    "median of |error|",
+    "largest",
+    "on the same side of 1, of those measured beyond 5 % of it",
+)
+CLEAR = 0.05  # so far from 1 that its side is no matter of chance
 UNKNOWN = "–"
 
 
@@ -75,6 +84,18 @@ def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, 
             predicted = None if modelled is None else plain[concurrency] / (modelled + reading)
             load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
             yield Gain(engine, num_tokens, arm == longest, *load)
+
+
+def summary(found: Sequence[Gain]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the last table: how far off the predictions of each engine are, those of arms that the model saw included."""
+    for engine in dict.fromkeys(item.engine for item in found):
+        own = [(item.measured, item.predicted) for item in found if item.engine == engine]
+        known = [(measured, predicted) for measured, predicted in own if predicted is not None]
+        errors = [abs(predicted / measured - 1) for measured, predicted in known]
+        sides = [(predicted > 1) == (measured > 1) for measured, predicted in known if abs(measured - 1) > CLEAR]
+        if errors:
+            shares = (f"{statistics.median(errors):.0%}", f"{max(errors):.0%}")
+            yield (engine, str(len(errors)), *shares, f"{sum(sides)} of {len(sides)}")
 
 
 def _over(model: CostModel, subject: Subject, batch: float, measured_ms: float) -> float:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from bench.predict import compare, main, workload
+from bench.predict_speed_up import Gain, summary
 from tests.analysis.test_predicted import run_of
 
 TOKENS = 181  # 180 tokens are whole rounds at one, two and three drafted tokens: 108, 96 and 90 rounds
@@ -32,7 +33,7 @@ def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     assert main([str(folder), "--markdown", str(tmp_path / "table.md")]) == 0
     out = capsys.readouterr().out
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == out
-    assert out.count("\n\n") == 1
+    assert out.count("\n\n") == 2
     assert "%" in out.splitlines()[2]
 
 
@@ -63,3 +64,14 @@ def test_vllm_is_started_for_each_length_and_for_all_that_ask_at_once() -> None:
     assert [item.pop("num_speculative_tokens") for item in found] == [2, 4, 8]
     assert found[0] == found[1] == found[2]
     assert Path(content["tasks"]).is_file()
+
+
+def test_errors_are_summed_up_by_engine() -> None:
+    """Errors of 10 and 20 %, one beyond the model; the side of a speed-up of 1.02 is no matter of chance but of luck."""
+    found = [
+        Gain("one", 2, False, 1, 1.0, 2.0, 2.2),
+        Gain("one", 2, False, 4, 4.0, 0.8, 0.96),
+        Gain("one", 2, False, 8, 8.0, 1.02, 0.99),
+        Gain("one", 2, False, 16, 16.0, 0.9, None),
+    ]
+    assert list(summary(found)) == [("one", "3", "10%", "20%", "2 of 2")]
