@@ -72,7 +72,8 @@ class Compared:
 
     def row(self) -> tuple[str, ...]:
         """Return the row of the table."""
-        limits = "" if self.low is None and self.high is None else f" [{_shown(self.low)}–{_shown(self.high)}]"
+        ends = ("…" if end is None else f"{end:.1f}" for end in (self.low, self.high))
+        limits = "" if self.low is None and self.high is None else f" [{'–'.join(ends)}]"
         found = self.measured_side if self.measured is None else f"{self.measured:.1f}{limits}"
         model = self.predicted_side if self.predicted is None else f"{self.predicted:.1f}"
         error = UNKNOWN if self.error is None else f"{self.error:+.0%}"
