@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -319,12 +320,15 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
 
 
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
-    import reports
     from harness.analysis.run import analyse
 
-    with LiveBar(console) as bar:
+    with LiveBar(console) as bar, ThreadPoolExecutor(1) as beside:
         bar.update("reading the records", 0.0)
+        ready = beside.submit(_begin_reports)  # what writes reports is imported while records are read
         analysis = analyse(folder)
+        ready.result()
+        import reports
+
         bar.update("writing the report", 0.5)
         paths = reports.write_all(analysis, folder.path, lang)
     print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
@@ -334,6 +338,12 @@ def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
     print(f"report: {paths.html}")
     print(reports.last_line(analysis, lang))
     return ThresholdMissed.exit_code if missed else 0
+
+
+def _begin_reports() -> None:
+    import reports
+
+    reports.begin()
 
 
 def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:

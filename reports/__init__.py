@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.analysis.frames import RunAnalysis
 from harness.errors import RunFolderError
+from reports import drawings
 from reports.doctor import doctor_screen
 from reports.objectives import missed_thresholds
 from reports.page import render
@@ -17,7 +18,7 @@ from reports.verdict import last_line, sentence
 from reports.wording import wording
 from reports.workbook import write_workbook
 
-__all__ = ["Paths", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
+__all__ = ["Paths", "begin", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class Paths:
     html: Path
     workbook: Path
     csv: tuple[Path, ...]
+
+
+def begin() -> None:
+    """Make ready what takes a moment before the first chart is drawn; whoever has figures to reckon first calls it before."""
+    drawings.begin()
 
 
 def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:

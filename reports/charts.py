@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
@@ -14,11 +15,11 @@ from typing import Any
 
 import altair as alt
 import polars as pl
-import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
-from reports import readings
+from reports import drawings, readings
 from reports.wording import Wording, is_unknown, number, text_width
 
 Row = Mapping[str, Any]
@@ -321,19 +322,27 @@ def per_workload(
 ) -> tuple[Chart, ...] | None:
     """Return one chart a workload that has at least two values of ``over``, each with its sentence; ``None`` if there is none."""
     pen = Pen.of(analysis)
-    charts: list[Chart] = []
+    begun: list[tuple[str, str, Future[str]]] = []
     for workload in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
-            title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
-            svg = drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}", sentence)
-            charts.append(Chart(title, svg, sentence))
+            # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
+            with debug_mode(False):
+                drawing = drawings.svg(_spec(draw(workload, own, pen.showing(own))))
+            begun.append((words.text(f"chart.{key}", workload=workload), says(own), drawing))
+    charts = (
+        Chart(title, _finished(drawing.result(), title, f"{key}-{place}", sentence), sentence)
+        for place, (title, sentence, drawing) in enumerate(begun)
+    )
     return tuple(charts) or None
 
 
 def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
     """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
-    # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
+    return _finished(drawings.svg(_spec(layers)).result(), title, prefix, says)
+
+
+def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
     spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict(validate=False)
     spec.setdefault("height", 230)
     text = {
@@ -366,7 +375,10 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") 
         },
         "view": {"stroke": None},
     }
-    svg: str = vl_convert.vegalite_to_svg(spec)
+    return spec
+
+
+def _finished(svg: str, title: str, prefix: str, says: str) -> str:
     # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")

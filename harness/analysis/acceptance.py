@@ -9,6 +9,7 @@ import polars as pl
 from harness.analysis.frames import ACCEPTANCE, SURVIVAL
 from harness.analysis.intervals import add_ratio
 from harness.analysis.latency import LOAD, quantile
+from harness.analysis.numbering import numbered
 from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
@@ -48,14 +49,21 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
         .group_by(*LOAD, "kind", "language", "task_id", maintain_order=True)
         .agg(pl.col("num_accepted_tokens", "num_drafts").sum())
     )
-    # tasks are only counted below, and numbers are counted faster than names
-    steps = steps.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
+    whole = (*LOAD, "kind", "language")
+    steps = steps.with_columns(number=numbered(steps, whole))
+    places = steps.group_by("number").agg(pl.col(whole).first())
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    place = steps.select("number").join(places.select("number", row=row), on="number", how="left", maintain_order="left")
+    steps = steps.drop("number", *whole)
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
         by = [*ARM, *keep]
+        group = numbered(places, by)  # one number in the place of names, found once a place and not once a step
+        figures = steps.with_columns(group=group.gather(place["row"])).group_by("group").agg(ratios())
+        names = places.select(by, group=group).unique("group")
         frame = add_ratio(
-            steps.group_by(by).agg(ratios()), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
+            names.join(figures, on="group"), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
         ).rename({"length_low": "acceptance_length_low", "length_high": "acceptance_length_high"})
         pooled = [pl.lit(None, schema[name]).alias(name) for name in schema if name not in keep]
         frames.append(frame.with_columns(pooled).select(_OF_STEPS))

@@ -28,7 +28,7 @@ _STEP = pl.format("{}:{}", "task_id", "step_index")
 IGNORE = "ignore_eos"
 LEAST = frozenset({"min_tokens", "min_new_tokens"})  # options of a request or a server, as flags without dashes
 NEEDED = (
-    *SAME_STEP, "same", "cell", "arm", "phase", "done", "error_kind", "drafter", "sent_ns", "prompt_tokens", "output_tokens",
+    *SAME_STEP, "same", "task", "cell", "arm", "phase", "done", "error_kind", "drafter", "sent_ns", "prompt_tokens", "output_tokens",
     "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos", "finish_reason", "runs_past_end",
     "plays_both_sides", "calls_parse",
 )  # fmt: skip
@@ -71,25 +71,21 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     ).fill_null(False)
     known = good.filter(pl.col("drafter") & drafted.is_not_null())
     known = known.select("cell", "sent_ns", *ARM, "task_id", "step_index", "num_draft_tokens", wrong=wrong)
-    growth = drafted.diff()
-    of_arms = (
-        known.sort("cell", "sent_ns")
-        .group_by(ARM, maintain_order=True)
-        .agg(
-            rises=((growth > 0).sum() >= RISING - 1) & ~(growth < 0).any(),
-            share=pl.col("wrong").mean(),
-            n=pl.len(),
-            example=_STEP.filter("wrong").first(),
-        )
-    )
-    for workload, arm, rises, share, n, example in of_arms.iter_rows():
-        if rises:
+    for part in sorted(known.partition_by(ARM), key=lambda part: part["cell"].min()):
+        (workload, arm), share, n = _place(part), part["wrong"].mean(), part.height
+        in_turn = part.select("cell", "sent_ns", drafted).sort("cell", "sent_ns")
+        if _rises(in_turn["num_draft_tokens"].diff()):
             yield finding("counts_cumulative", "invalid", workload, arm, n)
         elif share:
+            example = part.sort("cell", "sent_ns").filter("wrong").select(_STEP).item(0, 0)
             yield finding("counts_impossible", "invalid", workload, arm, share, n, example)
     back = done.filter(pl.any_horizontal(pl.col(name) < 0 for name in SERVER_COUNTS).fill_null(False))
     for part in back.partition_by(ARM, maintain_order=True):
         yield finding("counters_went_back", "invalid", *_place(part), _loads(part), part.height)
+
+
+def _rises(growth: pl.Series) -> bool:
+    return int((growth > 0).sum()) >= RISING - 1 and not (growth < 0).any()
 
 
 def _of_traffic(done: pl.DataFrame) -> Iterator[Finding]:
@@ -128,13 +124,14 @@ def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[F
 def _cut_prompts(good: pl.DataFrame) -> pl.DataFrame:
     """Return the arms with prompts that are no longer than the step's before: workload, arm, share, steps compared, an example."""
     tokens = pl.col("prompt_tokens")
-    task = pl.col("task_id").cast(pl.Categorical).to_physical()  # numbers are sorted faster than names
-    in_turn = good.select(*LOAD, "cell", "instance", "step_index", "prompt_tokens", "task_id", task=task)
-    in_turn = in_turn.with_row_index("row").sort("cell", "instance", "task", "step_index")
+    in_turn = good.select("cell", "instance", "task", "step_index", "prompt_tokens").with_row_index("row")
+    in_turn = in_turn.sort("cell", "instance", "task", "step_index")
     together = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in ("cell", "instance", "task"))
     next_one = together & (pl.col("step_index").diff() == 1) & tokens.is_not_null() & tokens.shift(1).is_not_null()
-    known = in_turn.select(*LOAD, "row", "task_id", "step_index", next_one=next_one, cut=tokens <= tokens.shift(1))
-    known = known.filter("next_one")
+    compared = in_turn.select("row", next_one=next_one, cut=tokens <= tokens.shift(1)).filter("next_one")
+    if not compared["cut"].any():
+        return pl.DataFrame(schema=dict.fromkeys((*ARM, "share", "n", "example"), pl.String))
+    known = good.select(*LOAD, "task_id", "step_index")[compared["row"]].hstack(compared)
     shares = known.group_by(ARM).agg(share=pl.col("cut").mean(), n=pl.len())
     examples = known.filter("cut").sort(*LOAD, "row").unique(ARM, keep="first", maintain_order=True)
     return (

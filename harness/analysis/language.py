@@ -118,7 +118,11 @@ def agrees(label: str, text: str) -> bool:
     Code beside prose is a matter of degree: a lone identifier does not make a Korean letter ``ko+code``, and code with a Korean
     comment may be called ``code``. So neighbours pass; Korean and English never pass for one another, nor prose for code.
     """
-    found = detect(text)
+    return fits(label, detect(text), text)
+
+
+def fits(label: str, found: Language | None, text: str) -> bool:
+    """Return :func:`agrees` of a text of which it is known what :func:`detect` found."""
     if label == "ko+code" and found == "code":  # a Korean word among many names, as in the arguments of a tool call
         return HANGUL.search(text) is not None
     return found is not None and found in NEIGHBOURS.get(label, {label})

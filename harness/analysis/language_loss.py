@@ -7,7 +7,7 @@ pass yielded as many tokens as in the reference. That is the most that a better 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from harness.analysis.bootstrap import MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.frames import LANGUAGE_LOSS_SCHEMA
+from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import OK, counted
 
 Matrix = NDArray[np.float64]
 GROUPS = {"ko": "ko", "ko+code": "ko", "en": "en", "en+code": "en", "code": "code"}
 AGAINST = (("ko", "en"), ("ko", "code"))
-VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes", "decode_s")
+VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes")
+_PLACE = ("arm", "workload", "concurrency")
 NEEDED = (
-    "workload", "arm", "concurrency", "cell", "instance", "task_id", "kind", "language", "phase", "done", "steady", "error_kind",
+    *_PLACE, "cell", "instance", "task_id", "task", "kind", "language", "phase", "done", "steady", "error_kind", "drafter",
     "num_drafts", "num_accepted_tokens", "decode_passes", "first_token_ns", "end_ns",
 )  # fmt: skip
 Row = tuple[Any, ...]
@@ -47,30 +49,59 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
         schema={"workload": pl.String, "arm": pl.String},
         orient="row",
     )
-    good = (
-        counted(steps.select(NEEDED))
-        .filter(pl.col("steady") & OK)
-        .join(real, on=["workload", "arm"], how="semi", maintain_order="left")
-        .with_columns(
-            group=pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String), **_values()
-        )
-        .filter(pl.col("group").is_not_null())
+    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK & pl.col("drafter"))
+    good = good.with_columns(what=numbered(good, ("kind", "language")), **_values())
+    grouping = {"group": pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String)}
+    # a cell, a task, a kind of step: from here on few rows, which names may tell apart
+    few = good.group_by("cell", "task", "what", maintain_order=True).agg(
+        pl.col(*_PLACE, "task_id", "kind", "language").first(),
+        *(pl.col(name).sum() for name in VALUES),
+        n_steps=pl.len().cast(pl.Int64),
     )
-    times = counted(tasks).filter(pl.col("steady") & pl.col("ok")).select("cell", "instance", "task_time_s")
-    place = ("arm", "workload", "concurrency", "group", "kind")
-    sums = good.group_by(*place, "task_id", maintain_order=True).agg(
-        *(pl.col(name).sum() for name in VALUES), n_steps=pl.len().cast(pl.Int64)
-    )
-    runs = good.group_by(*place, "cell", "instance").agg(pl.col("decode_s").sum()).join(times, on=["cell", "instance"])
+    few = few.join(real, on=["workload", "arm"], how="semi", maintain_order="left").with_columns(**grouping)
+    few = few.filter(pl.col("group").is_not_null())
+    place = (*_PLACE, "group", "kind")
+    sums = few.group_by(*place, "task_id", maintain_order=True).agg(pl.col(*VALUES, "n_steps").sum())
+    runs = _Runs.of(good, few, counted(tasks).filter(pl.col("steady") & pl.col("ok")))
     found: list[Row] = []
     for (arm,), own in sums.group_by("arm", maintain_order=True):
         workloads: list[str | None] = own["workload"].unique(maintain_order=True).to_list()
         for workload in [*workloads, None] if len(workloads) > 1 else workloads:
-            where = pl.lit(True) if workload is None else pl.col("workload") == workload
-            here, timed = own.filter(where), runs.filter(where & (pl.col("arm") == arm))
+            here = own if workload is None else own.filter(pl.col("workload") == workload)
             for group, reference in AGAINST:
-                found += _rows((workload, str(arm), group, reference), here, timed)
+                found += _rows((workload, str(arm), group, reference), here, runs)
     return pl.DataFrame(found, schema=LANGUAGE_LOSS_SCHEMA, orient="row")
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Seconds of decoding of each kind of step in each run of a task, beside the time of the task: ``decode_s``, ``task_time_s``."""
+
+    parts: Mapping[tuple[str, str, int, str], pl.DataFrame]  # by arm, workload, concurrency and group
+
+    @classmethod
+    def of(cls, good: pl.DataFrame, few: pl.DataFrame, tasks: pl.DataFrame) -> _Runs:
+        times = tasks.select("cell", "instance", "task_time_s")
+        seconds = good.group_by("cell", "instance", "what").agg(pl.col("decode_s").sum())
+        runs = seconds.join(times, on=["cell", "instance"])
+        keys = few.select("cell", "what", *_PLACE, "group", "kind").unique()
+        runs = runs.join(keys, on=["cell", "what"])
+        parts = runs.partition_by(*_PLACE, "group", as_dict=True, include_key=False)
+        return cls(parts)  # type: ignore[arg-type]
+
+    def at(self, key: tuple[str | None, str, str, str], load: int, kinds: Sequence[str] | None) -> pl.DataFrame:
+        """Return one row a run of a task of one arm, workload (or all), group and load; of these kinds of steps, or of all."""
+        workload, arm, group, _ = key
+        own = [
+            part
+            for (of_arm, of_workload, of_load, of_group), part in self.parts.items()
+            if (of_arm, of_load, of_group) == (arm, load, group) and workload in (None, of_workload)
+        ]
+        if not own:
+            return pl.DataFrame(schema={"decode_s": pl.Float64, "task_time_s": pl.Float64})
+        runs = pl.concat(own)
+        runs = runs if kinds is None else runs.filter(pl.col("kind").is_in(kinds))
+        return runs.group_by("cell", "instance").agg(pl.col("decode_s").sum(), pl.col("task_time_s").first())
 
 
 def _values() -> dict[str, pl.Expr]:
@@ -85,7 +116,7 @@ def _values() -> dict[str, pl.Expr]:
     }
 
 
-def _rows(key: tuple[str | None, str, str, str], steps: pl.DataFrame, runs: pl.DataFrame) -> Iterable[Row]:
+def _rows(key: tuple[str | None, str, str, str], steps: pl.DataFrame, runs: _Runs) -> Iterable[Row]:
     pair = steps.filter(pl.col("group").is_in([key[2], key[3]]))
     if pair["group"].n_unique() < 2:
         return
@@ -130,7 +161,7 @@ class _Sums:
 
 
 def _row(
-    key: tuple[str | None, str, str, str], load: int | None, steps: pl.DataFrame, runs: pl.DataFrame
+    key: tuple[str | None, str, str, str], load: int | None, steps: pl.DataFrame, runs: _Runs
 ) -> Row | None:
     group, reference = (steps.filter(pl.col("group") == name) for name in key[2:])
     kinds = sorted(set(group["kind"]) & set(reference["kind"]))
@@ -150,8 +181,7 @@ def _row(
     share = 1 - tokens / tokens_reference
     time: tuple[float | None, float | None, float | None] = (None, None, None)
     if load is not None and np.isfinite(share):
-        same = pl.col("kind").is_in(kinds) if n_kinds else pl.lit(True)
-        time = _time(runs.filter((pl.col("concurrency") == load) & (pl.col("group") == key[2]) & same), share)
+        time = _time(runs.at(key, load, kinds if n_kinds else None), share)
     sure = share_limits[0] is not None and share_limits[0] > 0
     return (
         *key, load, n_tasks, n_reference, int(group["n_steps"].sum()), n_kinds,
@@ -193,7 +223,6 @@ def _time(runs: pl.DataFrame, share: float) -> tuple[float | None, float | None,
     Tasks that take ΔT less of T at the same load are done T / (T − ΔT) times as fast; an hour without serving is made good after
     (T − ΔT) / ΔT hours.
     """
-    runs = runs.group_by("cell", "instance").agg(pl.col("decode_s").sum(), pl.col("task_time_s").first())
     if runs.is_empty():
         return None, None, None
     decode_s, task_s = float(runs["decode_s"].mean()), float(runs["task_time_s"].mean())  # type: ignore[arg-type]

@@ -169,24 +169,26 @@ def _trees(manifest: Mapping[str, Any]) -> set[str]:
 
 def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str]) -> list[Subject]:
     cells = records.cells.select("cell", "workload", "arm", "concurrency")
-    steps = records.steps.select(
-        NEEDED_BY_PROFILE
-    )  # a copy of all columns for each arm and workload takes most of the time
+    parts = records.steps.select(NEEDED_BY_PROFILE).partition_by("workload", "arm", as_dict=True)
     placed = rounds.join(cells, on="cell", how="left")
+    nothing = records.steps.select(NEEDED_BY_PROFILE).clear()
     found = []
     arms = list(dict.fromkeys(arm for plan in records.plans for arm in plan.drafting))
     for arm in arms:
         having = [plan for plan in records.plans if arm in plan.drafting]
         for plan in [*having, None] if len(having) > 1 else having:
+            of_arm = [part for (name, of), part in parts.items() if of == arm and (plan is None or plan.name == name)]
+            steps = pl.concat(of_arm or [nothing])
             own = pl.col("arm") == arm
             context = pl.lit(True)
             if plan is not None:
                 own &= pl.col("workload") == plan.name
                 context = pl.col("workload") == plan.name
             if any(arm in item.goodput for item in having):  # with less load its controller drafts more freely
-                least = steps.filter(own & pl.col("done"))["concurrency"].min()
+                least = steps.filter("done")["concurrency"].min()
                 own &= pl.col("concurrency") == least
-            seen = profile(steps.filter(own), placed.filter(own), chain=arm not in trees)
+                steps = steps.filter(pl.col("concurrency") == least)
+            seen = profile(steps, placed.filter(own), chain=arm not in trees)
             each = _context(passes.filter(context))
             if seen is not None and each is not None:
                 found.append(Subject(None if plan is None else plan.name, arm, seen, each))

@@ -63,13 +63,13 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         samples = beside.submit(percentiles, steps, tasks)
 
         compared = compare(steps, plans, records.tokens)
-        steps = add_text_traits(steps, records.texts, records.prompts)
+        steps = add_text_traits(steps, tuple(records.texts.values()), records.signs, records.prompts)
         steps = add_identical(steps, compared)
         same = lossless(compared)
         goals, attained = slo(steps, tasks, plans)
         accepted = acceptance(steps)
         survived = survival(steps)
-        drafters = drafter_table(steps, tasks, paired, speed_ups, plans)
+        drafters = drafter_table(steps, tasks, paired, speed_ups)
     modelled, sampled = models.result(), samples.result()
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
