@@ -20,13 +20,13 @@ SCHEMA = dict(
         strict=True,
     )
 )
-NEEDED = ("cell", "arm", "same", *SAME_STEP, "phase", "done", "error_kind", "output_sha256")
+NEEDED = ("cell", "workload", "arm", "same", "step_index", "phase", "done", "error_kind", "output_sha256")
 Tokens = Mapping[str, tuple[int, ...] | None]
 EMPTY = text_sha256("")
 
 
 def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
-    """Return one row a comparable pair of counted steps: ``cell``, ``row``, ``arm``, ``SAME_STEP``, ``identical``,
+    """Return one row a comparable pair of counted steps: ``cell``, ``row``, ``arm``, ``task``, ``SAME_STEP``, ``identical``,
     ``first_difference_token``; ``row`` is the place of the arm's step in ``steps``.
 
     Comparable are steps of arms with a real drafter and their baseline at temperature 0 that both succeeded. With live history only
@@ -39,18 +39,19 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     # a step that succeeded without a text has no hash; an arm that falls silent must not drop out of the comparison
     good = counted(steps.select(NEEDED).with_row_index("row")).filter(OK)
     good = good.with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
-    good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
+    good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0)) if live else good
+    cells = good.group_by("cell").agg(pl.col("workload", "arm").first())
     baselines = baseline_arms(exact)
     drafting = pl.DataFrame(
         [(plan.name, arm) for plan in exact for arm in plan.drafting], schema=baselines.schema, orient="row"
     )
     sides = {
-        role: good.join(arms, on=["workload", "arm"], how="semi")
+        role: good.join(cells.join(arms, on=["workload", "arm"], how="semi"), on="cell", how="semi")
         for role, arms in (("baseline", baselines), ("drafting", drafting))
     }
     found = (
         sides["drafting"]
-        .select("cell", "row", "arm", "same", *SAME_STEP, "output_sha256")
+        .select("cell", "row", "same", "output_sha256")
         .join(sides["baseline"].select("same", baseline_sha256="output_sha256"), on="same", how="inner")
         .with_columns(identical=pl.col("output_sha256") == pl.col("baseline_sha256"))
     )
@@ -60,7 +61,8 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     different = different.with_columns(first_difference_token=pl.Series(places, dtype=pl.Int64))
     apart = found.filter(~pl.col("identical")).join(different, on=["output_sha256", "baseline_sha256"], how="left")
     same = found.filter("identical").with_columns(first_difference_token=pl.lit(None, pl.Int64))
-    return pl.concat([same, apart.select(same.columns)]).drop("same", "output_sha256", "baseline_sha256")
+    pairs = pl.concat([same, apart.select(same.columns)]).drop("same", "output_sha256", "baseline_sha256")
+    return pairs.hstack(steps.select("arm", "task", *SAME_STEP)[pairs["row"]])
 
 
 def add_identical(steps: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:

@@ -41,8 +41,14 @@ Signs = tuple[bool | Language | None, ...]
 def is_repetitive(text: str) -> bool:
     """Tell whether the end of a text loops: at least half of its character 8-grams have been there before."""
     tail = text[-TAIL:]
+    if len(tail) < SHORTEST:
+        return False
     total = len(tail) - GRAM + 1
-    return len(tail) >= SHORTEST and 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
+    # where the first of them are more than all may differ, nobody needs to look at the rest
+    most = int((1 - REPETITIVE_SHARE) * total)
+    if len(_grams(tail[: most + GRAM])) > most:
+        return False
+    return 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
 
 
 _OF_TEXT: Mapping[str, Callable[[str], bool | None]] = {

@@ -66,19 +66,17 @@ def percentiles(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
         for frame, metrics in ((steps, STEP_METRICS), (tasks, TASK_METRICS))
         for place, part in _inside(frame, metrics.values()).group_by(LOAD, maintain_order=True)
         for metric, column in metrics.items()
-        for row in _of(part.select("task_id", column).drop_nulls(column), (*place, metric))
+        for row in _of(part.select("task", column).drop_nulls(column), (*place, metric))
     ]
     return pl.DataFrame(rows, schema=PERCENTILES_SCHEMA, orient="row").sort(PERCENTILES[:5])
 
 
 def _inside(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
-    narrow = counted(frame.select(*LOAD, "task_id", "phase", "done", "steady", *columns)).filter("steady")
-    # tasks are only counted, and numbers are counted faster than names
-    return narrow.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
+    return counted(frame.select(*LOAD, "task", "phase", "done", "steady", *columns)).filter("steady")
 
 
 def _of(values: pl.DataFrame, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    n, n_tasks = values.height, values["task_id"].n_unique()
+    n, n_tasks = values.height, values["task"].n_unique()
     if not n:
         return
     ordered = values.to_series(1).sort()

@@ -7,7 +7,7 @@ import polars as pl
 from harness.analysis.frames import CELL
 from harness.analysis.window import steady_window
 
-TASK = ("cell", "phase", "instance", "task_id")
+TASK = ("cell", "phase", "instance", "task")
 OK = pl.col("error_kind").is_null()
 CUT_TAIL = (pl.col("phase") == "cool_down") & (pl.col("error_kind") == "cancelled")
 """The tail of a cell is cancelled once the last counted task has ended: that is no failure."""
@@ -24,7 +24,8 @@ def add_times(rows: pl.DataFrame, arms: pl.DataFrame) -> pl.DataFrame:
     """
     origin = pl.col("due_ns").min().over("cell")
     drafts = pl.col("num_drafts") > 0
-    return rows.join(arms, on=["workload", "arm"], how="left", maintain_order="left").with_columns(
+    roles = rows.select("cell", "workload", "arm").unique("cell").join(arms, on=["workload", "arm"], how="left")
+    return rows.join(roles.select("cell", "drafter"), on="cell", how="left", maintain_order="left").with_columns(
         *(
             (pl.col(f"{name}_ns") - origin).truediv(1e9).alias(f"{name}_s")
             for name in ("due", "sent", "first_token", "end")
@@ -55,9 +56,9 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
     Task time runs from the due time of the first step to the end of the last. Without waits it is the sum of the step latencies:
     that leaves out the waits as they really were (next due − previous end), not as they were recorded.
     """
-    whole = pl.col("steps").max().over("workload", "task_id")
+    whole = pl.col("steps").max().over("workload", "task")
     tasks = steps.group_by(TASK, maintain_order=True).agg(
-        *(pl.col(name).first() for name in (*CELL, "done")),
+        *(pl.col(name).first() for name in (*CELL, "task_id", "done")),
         # a task may mix languages; the one most of its steps have stands for it, the first in case of a tie
         language=pl.col("language").mode(maintain_order=True).first(),
         steps=pl.len(),
