@@ -113,21 +113,21 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
-        at_one = inline(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
+        at_one = inline(marks).encode(x=alt.X("break_even:Q"), y=alt.Y("one:Q"), color=pen.colour())
         between = interpolated(own)
         (line, _), (_, measured) = pen.lines(between, x, y), pen.lines(own, x, y)
         return [
-            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
+            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y=alt.Y("one:Q")),
             inline(between)
             .mark_area(opacity=0.16)
-            .encode(x=x, y="speed_up_low:Q", y2="speed_up_high:Q", color=pen.colour()),
+            .encode(x=x, y=alt.Y("speed_up_low:Q"), y2=alt.Y2("speed_up_high:Q"), color=pen.colour()),
             line,
             measured,
             inline(spans)
             .mark_rule(strokeWidth=5, opacity=0.45)
-            .encode(x="from:Q", x2="to:Q", y="one:Q", color=pen.colour()),
+            .encode(x=alt.X("from:Q"), x2=alt.X2("to:Q"), y=alt.Y("one:Q"), color=pen.colour()),
             at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
-            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
+            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text=alt.Text("label:N")),
         ]
 
     found = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
@@ -175,7 +175,7 @@ def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None
         y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
         high = inline([row for row in own if not is_unknown(row["task_time_p90_s"])])
         p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
-        return [p90.encode(x=x, y="task_time_p90_s:Q", color=pen.colour()), *pen.lines(own, x, y)]
+        return [p90.encode(x=x, y=alt.Y("task_time_p90_s:Q"), color=pen.colour()), *pen.lines(own, x, y)]
 
     rows = known(analysis.summary, "task_time_p50_s")
     return per_workload(
@@ -212,7 +212,7 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
         both = inline([row for row in own if not any(is_unknown(row[name]) for name in names)])
         return [
             both.mark_rule(opacity=0.4)
-            .encode(x="tokens_per_pass:Q", x2="acceptance_length:Q", **place)
+            .encode(x=alt.X("tokens_per_pass:Q"), x2=alt.X2("acceptance_length:Q"), **place)
             .properties(height=height),
             passes.mark_point(size=55, strokeWidth=1.6, opacity=1),
             length.mark_point(size=70, filled=True, opacity=1),
@@ -343,8 +343,12 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") 
 
 
 def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
-    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict(validate=False)
-    spec.setdefault("height", 230)
+    """Return layers as one specification; altair's own layers would copy all their data several times over."""
+    datasets: dict[str, Any] = {}
+    parts = [layer.to_dict(validate=False, context={"top_level": False, "datasets": datasets}) for layer in layers]
+    heights = [part.pop("height") for part in parts if "height" in part]
+    spec: dict[str, Any] = {"$schema": alt.SCHEMA_URL, "layer": parts, "datasets": datasets}
+    spec |= {"width": WIDTH, "height": heights[0] if heights else 230, "background": "transparent"}
     text = {
         "labelColor": _INK,
         "titleColor": _INK,
