@@ -47,8 +47,8 @@ def report(run: Path) -> tuple[float, float, float]:
         env=environment,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # by which those are found that it starts itself
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
+    os.sched_setaffinity(process.pid, cores)
     memory = 0
     while process.poll() is None:
         memory = max(memory, _resident(process.pid))
@@ -64,10 +64,10 @@ def report(run: Path) -> tuple[float, float, float]:
 def _resident(session: int) -> int:
     """Return the bytes in memory of all processes of a session; what they share counts more than once."""
     pages = 0
-    for name in os.listdir("/proc"):
+    for place in Path("/proc").iterdir():
         try:
-            if name.isdecimal() and os.getsid(int(name)) == session:
-                pages += int(Path(f"/proc/{name}/statm").read_text().split()[1])
+            if place.name.isdecimal() and os.getsid(int(place.name)) == session:
+                pages += int((place / "statm").read_text().split()[1])
         except OSError:  # it ended meanwhile
             continue
     return pages * resource.getpagesize()

@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, doctor, predict, serve, size
+from harness.commands import compare, doctor, predict, report, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.interrupts import as_keyboard_interrupt, run_until_told
 from harness.overrides import Overrides
@@ -320,17 +319,10 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
 
 
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
-    from harness.analysis.run import analyse
+    with LiveBar(console) as bar:
+        analysis, paths = report.report(folder, lang, bar.update)
+    import reports
 
-    with LiveBar(console) as bar, ThreadPoolExecutor(1) as beside:
-        bar.update("reading the records", 0.0)
-        ready = beside.submit(_begin_reports)  # what writes reports is imported while records are read
-        analysis = analyse(folder)
-        ready.result()
-        import reports
-
-        bar.update("writing the report", 0.5)
-        paths = reports.write_all(analysis, folder.path, lang)
     print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
     missed = reports.missed_thresholds(analysis, lang)
     for line in missed:
@@ -338,12 +330,6 @@ def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
     print(f"report: {paths.html}")
     print(reports.last_line(analysis, lang))
     return ThresholdMissed.exit_code if missed else 0
-
-
-def _begin_reports() -> None:
-    import reports
-
-    reports.begin()
 
 
 def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:

@@ -53,7 +53,9 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     steps = steps.with_columns(number=numbered(steps, whole))
     places = steps.group_by("number").agg(pl.col(whole).first())
     row = pl.int_range(pl.len(), dtype=pl.UInt32)
-    place = steps.select("number").join(places.select("number", row=row), on="number", how="left", maintain_order="left")
+    place = steps.select("number").join(
+        places.select("number", row=row), on="number", how="left", maintain_order="left"
+    )
     steps = steps.drop("number", *whole)
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):

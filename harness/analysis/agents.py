@@ -150,7 +150,9 @@ class _Values:
     @classmethod
     def of(cls, frame: pl.DataFrame) -> _Values:
         parts = frame.partition_by("concurrency", as_dict=True)
-        found = {load: (np.sort(part["value"].to_numpy()), part["task_id"].n_unique()) for (load,), part in parts.items()}
+        found = {
+            load: (np.sort(part["value"].to_numpy()), part["task_id"].n_unique()) for (load,), part in parts.items()
+        }
         return cls(dict(sorted(found.items())))
 
     def at(self, load: int) -> Matrix:

@@ -55,7 +55,9 @@ def drafter_table(
     }
     own = own.group_by("place", maintain_order=True).agg(
         pl.col("arm", *KEYS, "task_id").first(),
-        n_steps=pl.len().cast(pl.Int64), num_drafts=pl.col("num_drafts").sum(), n_told=pl.col("num_drafts").count(),
+        n_steps=pl.len().cast(pl.Int64),
+        num_drafts=pl.col("num_drafts").sum(),
+        n_told=pl.col("num_drafts").count(),
     )
     frames = []
     for on in product((True, False), repeat=len(KEYS)):

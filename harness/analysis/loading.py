@@ -18,7 +18,6 @@ from harness.errors import WorkloadError
 from harness.store import RunFolder
 from harness.workload import load
 
-
 _PLACES = {"output_sha256": pl.String, "output": pl.Int64}
 
 

@@ -68,9 +68,8 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     only_bare = bool(
         timed.height and bare.height
     )  # then single calls say how large batches and contexts were, nothing of costs
-    steps = records.steps.select(NEEDED)
-    steps = steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else steps
-    passes = decode_passes(steps)
+    steps = records.steps.select(*NEEDED, "drafter")
+    passes = decode_passes(steps.filter(~pl.col("drafter")) if only_bare else steps)
     fit = _fit(records, timed, passes, leave_out)
     subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest)))
     if fit is None:

@@ -63,11 +63,15 @@ def read_rounds(
     turns = done.select(
         "cell", of_cell=of_cell, turns=pl.when(deep).then(DEEP_TURNS * pl.col("concurrency")).otherwise(1)
     )
+    places = found.select(of_cell=cell_place(), row=pl.int_range(pl.len()))
+    places = places.filter(
+        (pl.col("of_cell") != pl.col("of_cell").shift(1)).fill_null(True)
+    )  # a cell's lines stand together
+    stretches = places.with_columns(end=pl.col("row").shift(-1).fill_null(found.height))
     parts = (
-        found.select(of_cell=cell_place(), row=pl.int_range(pl.len()))
-        .join(turns, on="of_cell", how="inner", maintain_order="left")
+        stretches.join(turns, on="of_cell", how="inner", maintain_order="left")
         .group_by("cell", "turns", maintain_order=True)
-        .agg("row")
+        .agg(row=pl.int_ranges("row", "end").explode())
     )
     if parts.is_empty():
         return pl.DataFrame(schema=ROUNDS)

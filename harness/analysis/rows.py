@@ -84,7 +84,9 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     begins = steps.select(
         pl.any_horizontal(pl.col(name) != pl.col(name).shift(1) for name in KEY).fill_null(True)
     ).to_series()
-    keys = steps.select(*KEY).filter(begins)  # the steps of a cell stand together: what tells cells apart is looked at once
+    keys = steps.select(*KEY).filter(
+        begins
+    )  # the steps of a cell stand together: what tells cells apart is looked at once
     cells = _choose(_cell_rows(folder), keys.unique())
     planned = pl.DataFrame(
         [(plan.name, arm, load) for plan in plans for arm in plan.methods for load in plan.concurrency],

@@ -91,12 +91,10 @@ def _cut(path: Path, schema: pl.Schema, many: Collection[str]) -> pl.DataFrame |
     columns, odd_rows = [], found["odd"]
     for name in [name for name in names if name not in many]:
         number = found[name].to_physical()
-        distinct = found[name].drop_nulls().unique()
-        told = pl.DataFrame({"piece": distinct.cast(pl.String), "number": distinct.to_physical()}).sort("number")
-        if told.height and told["number"][-1] != told.height - 1:
-            return None
+        numbers = pl.int_range(int(number.max() or 0) + 1, dtype=number.dtype, eager=True)  # type: ignore[arg-type]
+        told = numbers.cat.to(found.schema[name]).cast(pl.String).to_frame("piece")
         value, fits = _KINDS[schema[name]](pl.col("piece"), ends[name])
-        told = told.select(value=value, odd=~fits)
+        told = told.select(value=value, odd=~fits.fill_null(False))
         if told["odd"].any() or number.null_count():
             odd_rows |= told["odd"].gather(number).fill_null(True)
         columns.append(told["value"].gather(number).alias(name))

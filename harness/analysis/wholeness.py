@@ -89,7 +89,9 @@ def _counts(once: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
     A task has as many steps as the last one that any cell holds of it tells; the warm-up sends its first step alone.
     """
     last = once.group_by("cell", "task").agg(of=pl.col("step_index").max() + 1)
-    last = last.join(done.select("cell", "workload"), on="cell").with_columns(pl.col("of").max().over("workload", "task"))
+    last = last.join(done.select("cell", "workload"), on="cell").with_columns(
+        pl.col("of").max().over("workload", "task")
+    )
     counted = once.filter(pl.col("phase") == "counted")
     tasks = counted.group_by("cell", "instance", "task").agg(n=pl.len()).join(last, on=["cell", "task"])
     return tasks.group_by("cell").agg(n_whole=(pl.col("n") == pl.col("of")).sum(), n_counted=pl.col("n").sum())
