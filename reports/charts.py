@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -41,8 +42,13 @@ class Chart:
     """One drawing: ``title`` is its heading, ``says`` the sentence below it; both are its name for screen readers."""
 
     title: str
-    svg: str
+    drawing: Future[str]
     says: str = ""
+
+    @property
+    def svg(self) -> str:
+        """The drawing, once it is made: the charts of a page are drawn while its tables are written."""
+        return self.drawing.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,24 +328,21 @@ def per_workload(
 ) -> tuple[Chart, ...] | None:
     """Return one chart a workload that has at least two values of ``over``, each with its sentence; ``None`` if there is none."""
     pen = Pen.of(analysis)
-    begun: list[tuple[str, str, Future[str]]] = []
+    charts: list[Chart] = []
     for workload in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
+            title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
             # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
             with debug_mode(False):
-                drawing = drawings.svg(_spec(draw(workload, own, pen.showing(own))))
-            begun.append((words.text(f"chart.{key}", workload=workload), says(own), drawing))
-    charts = (
-        Chart(title, _finished(drawing.result(), title, f"{key}-{place}", sentence), sentence)
-        for place, (title, sentence, drawing) in enumerate(begun)
-    )
+                layers = draw(workload, own, pen.showing(own))
+            charts.append(chart(layers, title, f"{key}-{len(charts)}", sentence))
     return tuple(charts) or None
 
 
-def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
+def chart(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> Chart:
     """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
-    return _finished(drawings.svg(_spec(layers)).result(), title, prefix, says)
+    return Chart(title, drawings.svg(_spec(layers), partial(_finished, title=title, prefix=prefix, says=says)), says)
 
 
 def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
@@ -382,7 +385,7 @@ def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
     return spec
 
 
-def _finished(svg: str, title: str, prefix: str, says: str) -> str:
+def _finished(svg: str, *, title: str, prefix: str, says: str) -> str:
     # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")

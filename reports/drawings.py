@@ -6,7 +6,7 @@ import atexit
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -20,13 +20,13 @@ def begin() -> None:
     _desk()
 
 
-def svg(spec: Mapping[str, Any]) -> Future[str]:
-    """Return the SVG of a Vega-Lite specification, once it is drawn.
+def svg(spec: Mapping[str, Any], finish: Callable[[str], str] = str) -> Future[str]:
+    """Return the SVG of a Vega-Lite specification, once it is drawn and ``finish`` was done to it.
 
     Raises:
         ValueError: by the result, if the engine refuses the specification.
     """
-    return _desk().ask(spec)
+    return _desk().ask(spec, finish)
 
 
 class _Desk:
@@ -37,8 +37,8 @@ class _Desk:
         self._process = subprocess.Popen(_PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.close)
 
-    def ask(self, spec: Mapping[str, Any]) -> Future[str]:
-        return self._thread.submit(self._drawn, spec)
+    def ask(self, spec: Mapping[str, Any], finish: Callable[[str], str]) -> Future[str]:
+        return self._thread.submit(lambda: finish(self._drawn(spec)))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

@@ -7,6 +7,7 @@ import polars as pl
 from harness.analysis.frames import CELL
 from harness.analysis.window import steady_window
 
+_ROWS = 1 << 40  # more than a run has
 TASK = ("cell", "phase", "instance", "task")
 OK = pl.col("error_kind").is_null()
 CUT_TAIL = (pl.col("phase") == "cool_down") & (pl.col("error_kind") == "cancelled")
@@ -57,10 +58,17 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
     that leaves out the waits as they really were (next due − previous end), not as they were recorded.
     """
     whole = pl.col("steps").max().over("workload", "task")
-    tasks = steps.group_by(TASK, maintain_order=True).agg(
+    # a task may mix languages; the one most of its steps have stands for it, the first in case of a tie
+    languages = steps["language"].unique(maintain_order=True)
+    scores = {name: _score(pl.col("language") == name).alias(f"score {name}") for name in languages}
+    best = pl.max_horizontal(f"score {name}" for name in languages) if scores else pl.lit(None)
+    language = pl.coalesce(
+        pl.lit(None, pl.String),
+        *(pl.when(pl.col(f"score {name}") == best).then(pl.lit(name)) for name in languages),
+    )
+    tasks = steps.with_row_index("row").group_by(TASK, maintain_order=True).agg(
         *(pl.col(name).first() for name in (*CELL, "task_id", "done")),
-        # a task may mix languages; the one most of its steps have stands for it, the first in case of a tie
-        language=pl.col("language").mode(maintain_order=True).first(),
+        *scores.values(),
         steps=pl.len(),
         start_ns=pl.col("due_ns").min(),
         end_ns=pl.col("end_ns").max(),
@@ -69,6 +77,7 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
         cut=CUT_TAIL.any(),
         output_tokens=pl.when(pl.col("output_tokens").is_not_null().all()).then(pl.col("output_tokens").sum()).first(),
     )
+    tasks = tasks.with_columns(language=language).drop(f"score {name}" for name in languages)
     short = (pl.col("steps") < whole) & (
         pl.col("phase") != "warm_up"
     )  # the warm-up sends only the first step of a task
@@ -82,6 +91,11 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
         task_time_s=pl.when("ok").then((pl.col("end_ns") - pl.col("start_ns")) / 1e9),
         slot_s=(pl.col("end_ns") - pl.col("start_ns")) / 1e9,
     )
+
+
+def _score(own: pl.Expr) -> pl.Expr:
+    """Return a number that is higher the more rows there are, and among as many the earlier the first stands; null without any."""
+    return own.sum().cast(pl.Int64) * _ROWS - pl.when(own).then("row").min().cast(pl.Int64)
 
 
 def windows(tasks: pl.DataFrame) -> pl.DataFrame:
