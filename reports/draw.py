@@ -30,7 +30,7 @@ class Compiler:
         for number, name in enumerate(values):
             key = key.replace(json.dumps(name), f'"data{number}"')
         if key not in self._known:
-            empty = {f"data{number}": [] for number in range(len(values))}
+            empty: dict[str, list[Any]] = {f"data{number}": [] for number in range(len(values))}
             self._known[key] = vl_convert.vegalite_to_vega({**json.loads(key), "datasets": empty})
         found = self._known[key]
         rows = {f"data{number}": own for number, own in enumerate(values.values())}

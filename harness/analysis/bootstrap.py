@@ -118,12 +118,9 @@ def intervals(draws: NDArray[np.float64], n_tasks: int) -> list[tuple[float, flo
     ends = [max(0, math.ceil(n_draws * share - 1)) for share in tails(n_tasks)]  # places of the inverted distribution
     columns = np.ascontiguousarray(draws[:, known].T)
     columns.partition(ends, axis=1)
-    found = iter(columns[:, ends].tolist())
-    limits: list[tuple[float, float] | None] = []
-    for column, whole in enumerate(known.tolist()):
-        if whole:
-            low, high = next(found)
-            limits.append((low, high))
-        else:
-            limits.append(interval(draws[:, column], n_tasks))
+    limits: list[tuple[float, float] | None] = [None] * draws.shape[1]
+    for column, (low, high) in zip(np.flatnonzero(known), columns[:, ends], strict=True):
+        limits[column] = float(low), float(high)
+    for column in np.flatnonzero(~known):
+        limits[column] = interval(draws[:, column], n_tasks)
     return limits

@@ -71,7 +71,7 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     ).fill_null(False)
     known = good.filter(pl.col("drafter") & drafted.is_not_null())
     known = known.select("cell", "sent_ns", *ARM, "task_id", "step_index", "num_draft_tokens", wrong=wrong)
-    for part in sorted(known.partition_by(ARM), key=lambda part: part["cell"].min()):
+    for part in sorted(known.partition_by(ARM), key=lambda part: part["cell"].to_numpy().min()):
         (workload, arm), share, n = _place(part), part["wrong"].mean(), part.height
         in_turn = part.select("cell", "sent_ns", drafted).sort("cell", "sent_ns")
         if _rises(in_turn["num_draft_tokens"].diff()):

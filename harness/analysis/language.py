@@ -93,7 +93,13 @@ def traits(text: str) -> Traits:
             prose, found = pattern.subn(cut, prose)
             marks += found
     both = "\n".join(code)
-    return Traits(*(_letters(part, kind) for part in (prose, both) for kind in (HANGUL_RUN, LATIN_RUN)), marks)
+    return Traits(
+        _letters(prose, HANGUL_RUN),
+        _letters(prose, LATIN_RUN),
+        _letters(both, HANGUL_RUN),
+        _letters(both, LATIN_RUN),
+        marks,
+    )
 
 
 def _letters(text: str, kind: re.Pattern[str]) -> int:

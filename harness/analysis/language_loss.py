@@ -64,7 +64,8 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
     few = few.filter(pl.col("group").is_not_null())
     place = (*_PLACE, "group", "kind")
     summed = few.group_by(*place, "task_id", maintain_order=True).agg(pl.col(*VALUES, "n_steps").sum())
-    sums = [_Sum(*row[:7], row[7:]) for row in summed.select(*place, "task_id", "n_steps", *VALUES).iter_rows()]
+    named = summed.select(*place, "task_id", "n_steps", values=pl.concat_list(VALUES))
+    sums = [_Sum(*row) for row in named.iter_rows()]
     runs = _Runs.of(good, few, counted(tasks).filter(pl.col("steady") & pl.col("ok")))
     found: list[Row] = []
     for arm in dict.fromkeys(item.arm for item in sums):
@@ -88,7 +89,7 @@ class _Sum:
     kind: str
     task_id: str
     n_steps: int
-    values: tuple[int, ...]
+    values: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class _Runs:
         parts: dict[tuple[str, str, int, str], dict[str, tuple[NDArray[np.int64], Vector]]] = {}
         for key, part in runs.partition_by(*_PLACE, "group", "kind", as_dict=True).items():
             arrays = part["run"].cast(pl.Int64).to_numpy(), part["decode_s"].to_numpy()
-            parts.setdefault(key[:4], {})[key[4]] = arrays  # type: ignore[arg-type]
+            parts.setdefault(key[:4], {})[key[4]] = arrays
         return cls(times["task_time_s"].to_numpy(), parts)
 
     def means(self, key: Key, load: int, kinds: Sequence[str] | None) -> tuple[float, float] | None:

@@ -136,7 +136,7 @@ def add_text_traits(
         text, prompt = texts[output], known_prompts.get((workload, task_id, step_index))
         *own, found = signs[output]
         echo = None if prompt is None else is_echo(text, prompt)
-        judged.append((*own, fits(language, found, text), echo))  # type: ignore[arg-type]
+        judged.append((*own, fits(language, found, text), echo))
     schema = dict.fromkeys((*_OF_TEXT, "language_fits", "echo"), pl.Boolean)
     traits = pl.DataFrame(judged, schema=schema, orient="row").with_columns(distinct["number"])
     found_traits = rows.select("number").join(traits, on="number", how="left", maintain_order="left")

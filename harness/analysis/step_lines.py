@@ -39,9 +39,9 @@ def read_lines(path: Path, schema: pl.Schema, many: Collection[str]) -> pl.DataF
     again = pl.read_ndjson(BytesIO(b"".join(_lines(path, odd.to_list()))), schema=schema)
     if again.height != odd.len():
         return parsed(path, schema)
-    number = pl.int_range(pl.len(), dtype=odd.dtype)
+    number = pl.int_range(pl.len(), dtype=pl.UInt32)
     rows = rows.with_columns(line=number).filter(~found["odd"])
-    return pl.concat([rows, again.with_columns(line=odd)]).sort("line").drop("line")
+    return pl.concat([rows, again.with_columns(line=odd.cast(pl.UInt32))]).sort("line").drop("line")
 
 
 def parsed(path: Path, schema: pl.Schema) -> pl.DataFrame:
@@ -91,8 +91,8 @@ def _cut(path: Path, schema: pl.Schema, many: Collection[str]) -> pl.DataFrame |
     columns, odd_rows = [], found["odd"]
     for name in [name for name in names if name not in many]:
         number = found[name].to_physical()
-        numbers = pl.int_range(int(number.max() or 0) + 1, dtype=number.dtype, eager=True)  # type: ignore[arg-type]
-        told = numbers.cat.to(found.schema[name]).cast(pl.String).to_frame("piece")
+        numbers = pl.select(piece=pl.int_range(int(number.max() or 0) + 1, dtype=pl.UInt32))  # type: ignore[arg-type]
+        told = numbers.select(pl.col("piece").cat.to(found.schema[name]).cast(pl.String))
         value, fits = _KINDS[schema[name]](pl.col("piece"), ends[name])
         told = told.select(value=value, odd=~fits.fill_null(False))
         if told["odd"].any() or number.null_count():

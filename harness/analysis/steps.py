@@ -66,16 +66,22 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
         pl.lit(None, pl.String),
         *(pl.when(pl.col(f"score {name}") == best).then(pl.lit(name)) for name in languages),
     )
-    tasks = steps.with_row_index("row").group_by(TASK, maintain_order=True).agg(
-        *(pl.col(name).first() for name in (*CELL, "task_id", "done")),
-        *scores.values(),
-        steps=pl.len(),
-        start_ns=pl.col("due_ns").min(),
-        end_ns=pl.col("end_ns").max(),
-        busy_ns=(pl.col("end_ns") - pl.col("due_ns")).sum(),
-        failed=FAILED.any(),
-        cut=CUT_TAIL.any(),
-        output_tokens=pl.when(pl.col("output_tokens").is_not_null().all()).then(pl.col("output_tokens").sum()).first(),
+    tasks = (
+        steps.with_row_index("row")
+        .group_by(TASK, maintain_order=True)
+        .agg(
+            *(pl.col(name).first() for name in (*CELL, "task_id", "done")),
+            *scores.values(),
+            steps=pl.len(),
+            start_ns=pl.col("due_ns").min(),
+            end_ns=pl.col("end_ns").max(),
+            busy_ns=(pl.col("end_ns") - pl.col("due_ns")).sum(),
+            failed=FAILED.any(),
+            cut=CUT_TAIL.any(),
+            output_tokens=pl.when(pl.col("output_tokens").is_not_null().all())
+            .then(pl.col("output_tokens").sum())
+            .first(),
+        )
     )
     tasks = tasks.with_columns(language=language).drop(f"score {name}" for name in languages)
     short = (pl.col("steps") < whole) & (
