@@ -21,22 +21,34 @@ def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -
         RunFolderError: if the run is damaged or a file cannot be written.
         UsageError: if there are no texts in this language, or an objective or threshold in the manifest cannot be read.
     """
-    from harness.analysis.run import analyse
+    with _no_collector():
+        from harness.analysis.run import analyse
 
-    update("reading the records", 0.0)
-    with ThreadPoolExecutor(
-        1
-    ) as beside:  # what writes is imported while records are read, most of it outside the interpreter
-        ready = beside.submit(_begin_reports)
-        analysis = analyse(folder)
-        ready.result()
-    import reports
+        update("reading the records", 0.0)
+        # what writes is imported while records are read, most of it outside the interpreter
+        with ThreadPoolExecutor(1) as beside:
+            ready = beside.submit(_begin_reports)
+            analysis = analyse(folder)
+            ready.result()
+        import reports
 
-    update("writing the report", 0.5)
-    return analysis, reports.write_all(analysis, folder.path, lang)
+        update("writing the report", 0.5)
+        return analysis, reports.write_all(analysis, folder.path, lang)
 
 
 def _begin_reports() -> None:
     import reports
 
     reports.begin()
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Look for no cycles meanwhile: a report makes millions of objects, none of them worth the search, a tenth of its time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
