@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+import numpy as np
 import polars as pl
 
 from harness.analysis.frames import LOSSLESS
@@ -23,6 +24,7 @@ SCHEMA = dict(
 NEEDED = ("cell", "workload", "arm", "same", "step_index", "phase", "done", "error_kind", "output_sha256")
 Tokens = Mapping[str, tuple[int, ...] | None]
 EMPTY = text_sha256("")
+UNKNOWN = -1
 
 
 def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
@@ -67,10 +69,13 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
 
 def add_identical(steps: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
     """Add ``identical`` to the steps that ``compared`` was made of: null where a step was not compared."""
-    known = compared.unique("row", keep="first")  # a step that is there more than once has a pair with each
-    rows = steps.select(row=pl.int_range(pl.len(), dtype=pl.UInt32))
-    found = rows.join(known.select("row", "identical"), on="row", how="left", maintain_order="left")
-    return steps.with_columns(found["identical"])
+    found = np.full(steps.height, UNKNOWN, dtype=np.int8)
+    pairs = compared.select(
+        "row", "identical"
+    ).reverse()  # a step that is there more than once has a pair with each: the first
+    found[pairs["row"].to_numpy()] = pairs["identical"].to_numpy()
+    value = pl.Series("identical", found)
+    return steps.with_columns(pl.when(value != UNKNOWN).then(value == 1).alias("identical"))
 
 
 def first_difference(left: Sequence[int] | None, right: Sequence[int] | None) -> int | None:
