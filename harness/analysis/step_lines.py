@@ -88,17 +88,18 @@ def _cut(path: Path, schema: pl.Schema, many: Collection[str]) -> pl.DataFrame |
     first = found[_FIRST].unique().cast(pl.String).to_list()
     if first != [f'{{"{names[0]}"']:
         return None
-    columns, odd_rows = [], found["odd"]
-    for name in [name for name in names if name not in many]:
-        number = found[name].to_physical()
-        numbers = pl.select(piece=pl.int_range(int(number.max() or 0) + 1, dtype=pl.UInt32))  # type: ignore[arg-type]
+    numbered = found.select(pl.col(name).to_physical() for name in names if name not in many)
+    columns, odd_lines = [], [pl.col("odd")]
+    for name, most in numbered.max().row(0, named=True).items():
+        numbers = pl.select(piece=pl.int_range((most or 0) + 1, dtype=pl.UInt32))
         told = numbers.select(pl.col("piece").cat.to(found.schema[name]).cast(pl.String))
         value, fits = _KINDS[schema[name]](pl.col("piece"), ends[name])
         told = told.select(value=value, odd=~fits.fill_null(False))
-        if told["odd"].any() or number.null_count():
-            odd_rows |= told["odd"].gather(number).fill_null(True)
-        columns.append(told["value"].gather(number).alias(name))
-    found = found.with_columns(*columns, odd_rows).select(*names, "odd")
+        if told["odd"].any() or numbered[name].null_count():
+            odd_lines.append(pl.lit(told["odd"]).gather(pl.col(name)).fill_null(True))
+        columns.append(pl.lit(told["value"]).gather(pl.col(name)).alias(name))
+    odd_rows = numbered.with_columns(found["odd"]).select(odd=pl.any_horizontal(odd_lines))
+    found = found.select(many).hstack(numbered.select(columns)).hstack(odd_rows).select(*names, "odd")
     with path.open("rb") as stream:
         stream.seek(-1, 2)
         found = found if stream.read(1) == b"\n" else found.head(-1)
