@@ -56,7 +56,7 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
     speed_ups = speed_up(paired)
     curve_list = curves(paired, _comparable(plans, cells))
     break_evens = break_even(curve_list)
-    with ThreadPoolExecutor(2) as beside:  # both cores of a small machine: most of this runs outside the interpreter
+    with ThreadPoolExecutor(1) as beside:  # both cores of a small machine: most of this runs outside the interpreter
         models = beside.submit(predict, folder, records, break_evens)
         losses = beside.submit(language_loss, steps, tasks, plans)
         samples = beside.submit(percentiles, steps, tasks)
