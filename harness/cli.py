@@ -335,7 +335,7 @@ def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
 def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.store import RunFolder
 
-    folder = RunFolder.open(args.folder)
+    folder = RunFolder.open(args.folder, append=False)
     return _write_reports(folder, args.lang or folder.manifest.get("lang") or "en", console)
 
 

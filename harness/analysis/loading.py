@@ -52,13 +52,14 @@ def read_records(folder: RunFolder) -> Records:
     arms = [(plan.name, arm, arm != plan.baseline) for plan in plans for arm in plan.methods]
     roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
     # most of what reads the steps runs outside the interpreter, and what judges texts inside
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(2) as beside:
         outputs = beside.submit(_outputs, folder)
+        found_lines = beside.submit(round_lines, folder)
         read_prompts = beside.submit(prompts, plans, folder.path)
         rows, cells = read_rows(folder, plans)
-        lines = round_lines(folder)
     texts, tokens, signs = outputs.result()
     known_prompts, unread = read_prompts.result()
+    lines = found_lines.result()
     places = pl.DataFrame({"output_sha256": list(texts), "output": range(len(texts))}, _PLACES)
     rows = rows.join(places, on="output_sha256", how="left", maintain_order="left")
     own = _genres(plans, folder.path, unread)
