@@ -11,7 +11,7 @@ from harness.errors import RunFolderError
 from reports import drawings
 from reports.doctor import doctor_screen
 from reports.objectives import missed_thresholds
-from reports.page import render
+from reports.page import begun
 from reports.summary import write_summary
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
@@ -49,8 +49,9 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         # the CSV files of a large run take as long as everything else, and the drawings of the page leave the interpreter free
         with ThreadPoolExecutor(2) as beside:
             written = beside.submit(write_csv, analysis, folder)
+            finish = begun(analysis, lang)
             workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
-            page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+            page.write_text(finish(), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)
             return Paths(page, workbook.result(), written.result())
     except OSError as error:
