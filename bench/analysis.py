@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tabulate import tabulate
@@ -27,7 +28,7 @@ from harness.analysis.step_lines import read_lines
 from harness.store import STEPS
 
 CORES = 2
-LOOK_S = 0.02  # between two looks at memory
+LOOK_S = 0.1  # between two looks at memory, which take time of the same cores
 MOST_S, MOST_GIB = 10.0, 2.0
 
 
@@ -52,7 +53,8 @@ def report(run: Path) -> tuple[float, float, float]:
     memory = 0
     while process.poll() is None:
         memory = max(memory, _resident(process.pid))
-        time.sleep(LOOK_S)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_S)
     wall = time.monotonic() - begin
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
