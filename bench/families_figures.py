@@ -94,7 +94,7 @@ def figures(folder: RunFolder, drafters: Sequence[ShippedDrafter]) -> Figures:
     arms = _arms(folder.manifest, drafters)
     steps, tasks = classified(records)
     paired = pairs(tasks, records.plans)
-    whole = cautions.add(drafter_table(steps, tasks, paired, speed_up(paired), records.plans), analysis.findings)
+    whole = cautions.add(drafter_table(steps, tasks, paired, speed_up(paired)), analysis.findings)
     kept = survival(steps)
     planned = planned_steps(folder.manifest, records.steps)
     loads = tuple(sorted({load for plan in records.plans for load in plan.concurrency}))

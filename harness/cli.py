@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, doctor, predict, serve, size
+from harness.commands import compare, doctor, predict, report, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.interrupts import as_keyboard_interrupt, run_until_told
 from harness.overrides import Overrides
@@ -319,14 +319,10 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
 
 
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
-    import reports
-    from harness.analysis.run import analyse
-
     with LiveBar(console) as bar:
-        bar.update("reading the records", 0.0)
-        analysis = analyse(folder)
-        bar.update("writing the report", 0.5)
-        paths = reports.write_all(analysis, folder.path, lang)
+        analysis, paths = report.report(folder, lang, bar.update)
+    import reports
+
     print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
     missed = reports.missed_thresholds(analysis, lang)
     for line in missed:
@@ -339,7 +335,7 @@ def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
 def _report(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.store import RunFolder
 
-    folder = RunFolder.open(args.folder)
+    folder = RunFolder.open(args.folder, append=False)
     return _write_reports(folder, args.lang or folder.manifest.get("lang") or "en", console)
 
 

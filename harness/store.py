@@ -84,8 +84,8 @@ class RunFolder:
         return run
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """Open an existing run for reading, or for appending after a kill.
+    def open(cls, path: Path, *, append: bool = True) -> RunFolder:
+        """Open an existing run for reading, or, with ``append``, also for appending after a kill.
 
         Raises:
             RunFolderError: if there is no manifest, it or a line of the outputs is damaged, or it was written by another format.
@@ -104,7 +104,7 @@ class RunFolder:
             )
         check_manifest(file, manifest)
         run = cls(path, manifest)
-        run._known_outputs = {output.sha256 for output in run.outputs()}
+        run._known_outputs = {output.sha256 for output in run.outputs()} if append else set()
         return run
 
     def need(self, *keys: str) -> None:

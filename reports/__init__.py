@@ -8,16 +8,17 @@ from pathlib import Path
 
 from harness.analysis.frames import RunAnalysis
 from harness.errors import RunFolderError
+from reports import drawings
 from reports.doctor import doctor_screen
 from reports.objectives import missed_thresholds
-from reports.page import render
+from reports.page import begun
 from reports.summary import write_summary
 from reports.tables import console, write_csv
 from reports.verdict import last_line, sentence
 from reports.wording import wording
 from reports.workbook import write_workbook
 
-__all__ = ["Paths", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
+__all__ = ["Paths", "begin", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class Paths:
     html: Path
     workbook: Path
     csv: tuple[Path, ...]
+
+
+def begin() -> None:
+    """Make ready what takes a moment before the first chart is drawn; whoever has figures to reckon first calls it before."""
+    drawings.begin()
 
 
 def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
@@ -43,8 +49,9 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         # the CSV files of a large run take as long as everything else, and the drawings of the page leave the interpreter free
         with ThreadPoolExecutor(2) as beside:
             written = beside.submit(write_csv, analysis, folder)
+            finish = begun(analysis, lang)
             workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
-            page.write_text(render(analysis, lang), encoding="utf-8", newline="\n")
+            page.write_text(finish(), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)
             return Paths(page, workbook.result(), written.result())
     except OSError as error:

@@ -90,10 +90,10 @@ def pareto_charts(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | 
         line, points = pen.lines(own, x, y)
         best = inline([row for row in own if row["frontier"]]).encode(x=x, y=y, color=pen.colour())
         return [
-            line.encode(order="concurrency:Q"),
+            line.encode(order=alt.Order("concurrency:Q")),
             points,
             best.mark_point(size=190, strokeWidth=1.4, opacity=1),
-            best.mark_text(dx=13, dy=-8, fontSize=11).encode(text="concurrency:Q"),
+            best.mark_text(dx=13, dy=-8, fontSize=11).encode(text=alt.Text("concurrency:Q")),
         ]
 
     return per_workload(

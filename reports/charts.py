@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
 
 import altair as alt
 import polars as pl
-import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
-from reports import readings
+from reports import drawings, readings
 from reports.wording import Wording, is_unknown, number, text_width
 
 Row = Mapping[str, Any]
@@ -40,8 +42,13 @@ class Chart:
     """One drawing: ``title`` is its heading, ``says`` the sentence below it; both are its name for screen readers."""
 
     title: str
-    svg: str
+    drawing: Future[str]
     says: str = ""
+
+    @property
+    def svg(self) -> str:
+        """The drawing, once it is made: the charts of a page are drawn while its tables are written."""
+        return self.drawing.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +119,21 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
-        at_one = inline(marks).encode(x="break_even:Q", y="one:Q", color=pen.colour())
+        at_one = inline(marks).encode(x=alt.X("break_even:Q"), y=alt.Y("one:Q"), color=pen.colour())
         between = interpolated(own)
         (line, _), (_, measured) = pen.lines(between, x, y), pen.lines(own, x, y)
         return [
-            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y="one:Q"),
+            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y=alt.Y("one:Q")),
             inline(between)
             .mark_area(opacity=0.16)
-            .encode(x=x, y="speed_up_low:Q", y2="speed_up_high:Q", color=pen.colour()),
+            .encode(x=x, y=alt.Y("speed_up_low:Q"), y2=alt.Y2("speed_up_high:Q"), color=pen.colour()),
             line,
             measured,
             inline(spans)
             .mark_rule(strokeWidth=5, opacity=0.45)
-            .encode(x="from:Q", x2="to:Q", y="one:Q", color=pen.colour()),
+            .encode(x=alt.X("from:Q"), x2=alt.X2("to:Q"), y=alt.Y("one:Q"), color=pen.colour()),
             at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
-            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text="label:N"),
+            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text=alt.Text("label:N")),
         ]
 
     found = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
@@ -174,7 +181,7 @@ def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None
         y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
         high = inline([row for row in own if not is_unknown(row["task_time_p90_s"])])
         p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
-        return [p90.encode(x=x, y="task_time_p90_s:Q", color=pen.colour()), *pen.lines(own, x, y)]
+        return [p90.encode(x=x, y=alt.Y("task_time_p90_s:Q"), color=pen.colour()), *pen.lines(own, x, y)]
 
     rows = known(analysis.summary, "task_time_p50_s")
     return per_workload(
@@ -211,7 +218,7 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
         both = inline([row for row in own if not any(is_unknown(row[name]) for name in names)])
         return [
             both.mark_rule(opacity=0.4)
-            .encode(x="tokens_per_pass:Q", x2="acceptance_length:Q", **place)
+            .encode(x=alt.X("tokens_per_pass:Q"), x2=alt.X2("acceptance_length:Q"), **place)
             .properties(height=height),
             passes.mark_point(size=55, strokeWidth=1.6, opacity=1),
             length.mark_point(size=70, filled=True, opacity=1),
@@ -326,16 +333,25 @@ def per_workload(
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
             title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
-            svg = drawn(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}", sentence)
-            charts.append(Chart(title, svg, sentence))
+            # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
+            with debug_mode(False):
+                layers = draw(workload, own, pen.showing(own))
+            charts.append(chart(layers, title, f"{key}-{len(charts)}", sentence))
     return tuple(charts) or None
 
 
-def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> str:
+def chart(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> Chart:
     """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
-    # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
-    spec = alt.layer(*layers).properties(width=WIDTH, background="transparent").to_dict(validate=False)
-    spec.setdefault("height", 230)
+    return Chart(title, drawings.svg(_spec(layers), partial(_finished, title=title, prefix=prefix, says=says)), says)
+
+
+def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
+    """Return layers as one specification; altair's own layers would copy all their data several times over."""
+    datasets: dict[str, Any] = {}
+    parts = [layer.to_dict(validate=False, context={"top_level": False, "datasets": datasets}) for layer in layers]
+    heights = [part.pop("height") for part in parts if "height" in part]
+    spec: dict[str, Any] = {"$schema": alt.SCHEMA_URL, "layer": parts, "datasets": datasets}
+    spec |= {"width": WIDTH, "height": heights[0] if heights else 230, "background": "transparent"}
     text = {
         "labelColor": _INK,
         "titleColor": _INK,
@@ -366,7 +382,10 @@ def drawn(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") 
         },
         "view": {"stroke": None},
     }
-    svg: str = vl_convert.vegalite_to_svg(spec)
+    return spec
+
+
+def _finished(svg: str, *, title: str, prefix: str, says: str) -> str:
     # ids are unique only within one drawing, and a page holds many; the font is set once, on the root
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg).replace(' font-family="sans-serif"', "")

@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from reports.charts import BASELINE_COLOUR, COLOURS, LABEL_PX, Chart, drawn, inline
+from reports.charts import BASELINE_COLOUR, COLOURS, LABEL_PX, Chart, chart, inline
 from reports.sections import Headline, Section, page
 from reports.tables import Table, write_frame
 from reports.wording import LANGUAGES, UNKNOWN, Wording, text_width, wording
@@ -171,7 +171,7 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
         base.encode(x=alt.X("value:Q", scale=scale), y=y).mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]),
     ]
     title = words.text("claims.chart", number=claim["number"])
-    return Chart(title, drawn(layers, title, f"claim-{claim['number']}"))
+    return chart(layers, title, f"claim-{claim['number']}")
 
 
 def _figures(claims: Sequence[Claim]) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from harness.analysis.compare import Comparison
-from reports.charts import BASELINE_COLOUR, COLOURS, DASHES, LABEL_PX, Chart, drawn, inline
+from reports.charts import BASELINE_COLOUR, COLOURS, DASHES, LABEL_PX, Chart, chart, inline
 from reports.wording import Wording, text_width
 
 ROW_PX = 34
@@ -43,7 +43,7 @@ def acceptance(comparison: Comparison, words: Wording) -> tuple[Chart, ...]:
             after.mark_point(size=80, filled=True, opacity=1, color=COLOURS[0]),
         ]
         name = words.text("chart.compared_acceptance", arms=pair_name(part["arm_before"][0], part["arm_after"][0]))
-        charts.append(Chart(name, drawn(layers, name, f"acceptance-{place}")))
+        charts.append(chart(layers, name, f"acceptance-{place}"))
     return tuple(charts)
 
 
@@ -77,7 +77,7 @@ def survival(comparison: Comparison, words: Wording) -> tuple[Chart, ...]:
             base.mark_point(filled=True, size=55, opacity=1),
         ]
         name = words.text("chart.compared_survival", arms=pair_name(part["arm_before"][0], part["arm_after"][0]))
-        charts.append(Chart(name, drawn(layers, name, f"survival-{place}")))
+        charts.append(chart(layers, name, f"survival-{place}"))
     return tuple(charts)
 
 

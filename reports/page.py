@@ -25,6 +25,11 @@ TERMS = ("cell", "round", "pass")  # words of the column definitions that are no
 
 def render(analysis: RunAnalysis, lang: str) -> str:
     """Return the whole page as text, no larger than ``fitting.MOST_BYTES``."""
+    return begun(analysis, lang)()
+
+
+def begun(analysis: RunAnalysis, lang: str) -> Callable[[], str]:
+    """Return what finishes the page; its charts are drawn from now on, whatever else is done before."""
     words = wording(lang)
     analysis = marked(analysis, words.text("synthetic"))
     manifest = analysis.manifest
@@ -40,7 +45,8 @@ def render(analysis: RunAnalysis, lang: str) -> str:
         "headlines": headlines(analysis, words),
         "nothing": None if leading(analysis) else last_line(analysis, lang),
     }
-    return fitted(sections(analysis, words), words, lambda parts: page(words, {**content, "sections": parts}))
+    parts = sections(analysis, words)
+    return lambda: fitted(parts, words, lambda shown: page(words, {**content, "sections": shown}))
 
 
 def sections(analysis: RunAnalysis, words: Wording) -> list[Section]:

@@ -313,10 +313,17 @@ def verdicts_frame(analysis: RunAnalysis) -> pl.DataFrame:
 def guarded(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with an apostrophe before every text that a spreadsheet would run as a formula; NaN becomes null."""
     text, real = pl.col(pl.String), pl.col(pl.Float32, pl.Float64)
-    formula = text.str.contains(f"^{_FORMULA_STARTS}")
-    return frame.with_columns(pl.when(formula).then("'" + text).otherwise(text).name.keep()).with_columns(
-        pl.when(real.is_finite()).then(real).name.keep()
+    # most frames have no such value, and a million rows are looked at faster than they are written anew
+    found = frame.select(text.str.contains(f"^{_FORMULA_STARTS}").any(), (~real.is_finite()).any())
+    return frame.with_columns(
+        _guarded(frame.schema[name], pl.col(name)) for name in found.columns if found[name].item()
     )
+
+
+def _guarded(kind: pl.DataType, value: pl.Expr) -> pl.Expr:
+    if kind == pl.String:
+        return pl.when(value.str.contains(f"^{_FORMULA_STARTS}")).then("'" + value).otherwise(value).name.keep()
+    return pl.when(value.is_finite()).then(value).name.keep()
 
 
 def unique_sorted(frame: pl.DataFrame, name: str) -> list[str]:

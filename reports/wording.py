@@ -19,6 +19,7 @@ from harness.columns import COLUMNS
 from harness.errors import UsageError
 
 LANGUAGES = ("ko", "en")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some ten times as fast, where it was built
 UNKNOWN = "–"
 _SHOWN_UNITS = {
     "s": "s",
@@ -124,7 +125,7 @@ def wording(lang: str) -> Wording:
         texts.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
         for name in (lang, *(f"{part}.{lang}" for part in ("comparison", "doctor", "sizing", "predicted", "claims")))
     )
-    return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.safe_load(raw), "")})
+    return Wording(lang, {key: text for raw in files for key, text in _flatten(yaml.load(raw, _LOADER), "")})
 
 
 def is_unknown(value: Any) -> bool:

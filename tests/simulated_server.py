@@ -133,12 +133,12 @@ def _rows(tasks: pl.DataFrame) -> Measured:
     steps = steps.with_columns(
         workload=pl.lit(WORKLOAD), attempt=1, language=pl.lit("ko"), genre=pl.lit(None, pl.String), done=pl.lit(True),
         phase=pl.when(pl.col("instance") < N_TASKS).then(pl.lit("counted")).otherwise(pl.lit("cool_down")),
-        task_id=pl.format("t{}", "place"), sent_ns="due_ns", first_token_ns=(pl.col("due_ns") + pl.col("end_ns")) // 2,
+        task_id=pl.format("t{}", "place"), task="place", sent_ns="due_ns", first_token_ns=(pl.col("due_ns") + pl.col("end_ns")) // 2,
         output_tokens="tokens", num_drafts=pl.when(drafts).then("rounds"), num_accepted_tokens=pl.when(drafts).then(accepted),
         error_kind=pl.when("cut").then(pl.lit("cancelled")),
     )  # fmt: skip
     lacking = [pl.lit(None).alias(name) for name in STEP_ROWS if name not in steps.columns]
-    schema = STEP_ROWS | {"cell": pl.UInt32, "done": pl.Boolean, "genre": pl.String}
+    schema = STEP_ROWS | {"cell": pl.UInt32, "task": pl.UInt32, "done": pl.Boolean, "genre": pl.String}
     rows = steps.with_columns(lacking).select(pl.col(name).cast(kind) for name, kind in schema.items())
     arms = pl.DataFrame({"workload": [WORKLOAD] * 2, "arm": [BASELINE, ARM], "drafter": [False, True]})
     rows = add_times(rows, arms)

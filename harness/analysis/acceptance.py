@@ -9,6 +9,7 @@ import polars as pl
 from harness.analysis.frames import ACCEPTANCE, SURVIVAL
 from harness.analysis.intervals import add_ratio
 from harness.analysis.latency import LOAD, quantile
+from harness.analysis.numbering import numbered
 from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
@@ -48,39 +49,65 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
         .group_by(*LOAD, "kind", "language", "task_id", maintain_order=True)
         .agg(pl.col("num_accepted_tokens", "num_drafts").sum())
     )
-    # tasks are only counted below, and numbers are counted faster than names
-    steps = steps.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
+    whole = (*LOAD, "kind", "language")
+    steps = steps.with_columns(number=numbered(steps, whole))
+    places = steps.group_by("number").agg(pl.col(whole).first())
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    place = steps.select("number").join(
+        places.select("number", row=row), on="number", how="left", maintain_order="left"
+    )
+    steps = steps.drop("number", *whole).with_columns(**_masked())
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
         by = [*ARM, *keep]
+        group = numbered(places, by)  # one number in the place of names, found once a place and not once a step
+        figures = steps.with_columns(group=group.gather(place["row"])).group_by("group").agg(_figures())
+        names = places.select(by, group=group).unique("group")
         frame = add_ratio(
-            steps.group_by(by).agg(ratios()), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
+            names.join(figures, on="group"), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
         ).rename({"length_low": "acceptance_length_low", "length_high": "acceptance_length_high"})
         pooled = [pl.lit(None, schema[name]).alias(name) for name in schema if name not in keep]
         frames.append(frame.with_columns(pooled).select(_OF_STEPS))
     return pl.concat(frames).sort(*LOAD, "kind", "language", nulls_last=False)
 
 
-def ratios() -> list[pl.Expr]:
-    """Return the aggregations behind every row of acceptance."""
+def _masked() -> dict[str, pl.Expr]:
+    """Return the counts of a step as far as they count, null elsewhere: looked at once, and not in every table of sums."""
     drafter = pl.col("drafter")
     rounds, drafted, accepted, passes = (
         pl.col(name) for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "decode_passes")
     )
     with_rounds = drafter & rounds.is_not_null() & accepted.is_not_null()
     with_passes = drafter & passes.is_not_null() & accepted.is_not_null()
+    counts = {
+        "rounds": (with_rounds, rounds),
+        "accepted_in_rounds": (with_rounds, accepted),
+        "drafted": (drafter, drafted),
+        "accepted": (drafter, accepted),
+        "accepted_of_drafted": (drafter & drafted.is_not_null(), accepted),
+        "passes": (with_passes, passes),
+        "accepted_in_passes": (with_passes, accepted),
+    }
+    return {f"own_{name}": pl.when(mask).then(count) for name, (mask, count) in counts.items()}
+
+
+def _figures() -> list[pl.Expr]:
+    """Return the aggregations behind every row of acceptance."""
+    rounds, accepted_in_rounds, drafted, accepted, accepted_of_drafted, passes, accepted_in_passes = (
+        pl.col(name) for name in _masked()
+    )
     return [
         pl.len().alias("n_steps"),
-        with_rounds.sum().alias("n_steps_with_rounds"),
-        _known(rounds.filter(with_rounds)).alias("num_drafts"),
-        _known(accepted.filter(with_rounds)).alias("num_accepted_in_rounds"),
-        _known(drafted.filter(drafter)).alias("num_draft_tokens"),
-        _known(accepted.filter(drafter)).alias("num_accepted_tokens"),
-        acceptance_length(),
+        rounds.count().alias("n_steps_with_rounds"),
+        _known(rounds).alias("num_drafts"),
+        _known(accepted_in_rounds).alias("num_accepted_in_rounds"),
+        _known(drafted).alias("num_draft_tokens"),
+        _known(accepted).alias("num_accepted_tokens"),
+        (1 + _ratio(accepted_in_rounds, rounds)).alias("acceptance_length"),
         pl.col("acceptance_length").mean().alias("acceptance_length_macro"),
-        _ratio(accepted.filter(drafter & drafted.is_not_null()), drafted.filter(drafter)).alias("acceptance_rate"),
-        (1 + _ratio(accepted.filter(with_passes), passes.filter(with_passes))).alias("tokens_per_pass"),
+        _ratio(accepted_of_drafted, drafted).alias("acceptance_rate"),
+        (1 + _ratio(accepted_in_passes, passes)).alias("tokens_per_pass"),
         _known(pl.col("output_tokens")).alias("output_tokens"),
         quantile(pl.col("ttft_s"), 50).alias("ttft_p50_s"),
         quantile(pl.col("tpot_ms"), 50).alias("tpot_p50_ms"),

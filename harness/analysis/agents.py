@@ -9,7 +9,7 @@ they are slower than most, they are so at all of them, and the curve through the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,16 +75,19 @@ def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadP
     Raises:
         UsageError: if an objective cannot be read.
     """
-    steps = steps.select(NEEDED).filter(INSIDE)
-    tasks = tasks.select(NEEDED_OF_TASKS).filter(INSIDE)
+    arm_of = ("workload", "arm")
+    of_steps = steps.select(NEEDED).filter(INSIDE)
+    of_tasks = tasks.select(NEEDED_OF_TASKS).filter(INSIDE)
+    steps_of, tasks_of = (frame.partition_by(arm_of, as_dict=True) for frame in (of_steps, of_tasks))
     found = []
     for plan in plans:
         objectives = tuple(parse_slo(name, text) for name, text in plan.slo.items())
         if not objectives:
             continue
         for arm in plan.methods:
-            own = (pl.col("workload") == plan.name) & (pl.col("arm") == arm)
-            found.append(_carrying(plan.name, arm, objectives, steps.filter(own), tasks.filter(own)))
+            place = (plan.name, arm)
+            own = (steps_of.get(place, of_steps.clear()), tasks_of.get(place, of_tasks.clear()))
+            found.append(_carrying(plan.name, arm, objectives, *own))
     return found
 
 
@@ -103,14 +106,14 @@ def _carrying(
     for index, (objective, item) in enumerate(zip(objectives, values, strict=True)):
         if loads:
             curves = np.array([item.percentile(load, objective.percent) for load in loads]).T
-            weights = np.array([len(item.at(load)[0]) for load in loads], dtype=np.float64)
+            weights = np.array([len(item.at(load)) for load in loads], dtype=np.float64)
             reached[index] = gives_way(loads, isotonic(np.log(curves / objective.limit), weights))
     took = tasks.with_columns(n=pl.col("ok").cast(pl.Int64))
     times = (_mean_times(took.filter("ok"), loads), _mean_times(took, loads))
     missed = None
     for objective, item, ends in zip(objectives, values, reached, strict=True):
         if loads and missed is None and ends[ESTIMATE] == -np.inf:
-            own = item.at(loads[0])[0]
+            own = item.at(loads[0])
             observed = item.percentile(loads[0], objective.percent)[ESTIMATE]
             missed = Missed(objective, loads[0], len(own), int(np.isinf(own).sum()), observed)
     return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, *times, missed)
@@ -140,33 +143,31 @@ def judged(objective: Objective, steps: pl.DataFrame, tasks: pl.DataFrame) -> pl
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values sorted by load, then by size, with the number of the task that each is of."""
+    """The values of each load in order of size, and of how many tasks they are."""
 
-    loads: NDArray[np.int64]
-    values: Matrix
-    tasks: NDArray[np.int64]
+    of_load: Mapping[int, tuple[Matrix, int]]
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> _Values:
-        tasks = frame["task_id"].rank("dense").cast(pl.Int64).to_numpy()
-        loads, values = (frame[name].to_numpy() for name in ("concurrency", "value"))
-        order = np.lexsort((tasks, values, loads))
-        return cls(loads[order], values[order], tasks[order])
+        parts = frame.partition_by("concurrency", as_dict=True)
+        found = {
+            load: (np.sort(part["value"].to_numpy()), part["task_id"].n_unique()) for (load,), part in parts.items()
+        }
+        return cls(dict(sorted(found.items())))
 
-    def at(self, load: int) -> tuple[Matrix, NDArray[np.int64]]:
-        part = slice(*np.searchsorted(self.loads, [load, load + 1]))
-        return self.values[part], self.tasks[part]
+    def at(self, load: int) -> Matrix:
+        return self.of_load[load][0]
 
     def distinct(self) -> dict[int, int]:
-        return {int(load): len(np.unique(self.at(load)[1])) for load in np.unique(self.loads)}
+        return {load: n_tasks for load, (_, n_tasks) in self.of_load.items()}
 
     def percentile(self, load: int, percent: int) -> Three:
         """Return the percentile of a load and what bounds it, each in the place of the agents that follow from it.
 
         A percentile that may be as high as its upper bound carries as few agents as the lower end says.
         """
-        values, tasks = self.at(load)
-        n, n_tasks = len(values), len(np.unique(tasks))
+        values, n_tasks = self.of_load[load]
+        n = len(values)
         low, high = order_statistics(n_tasks, percent)
         # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
         return (

@@ -109,3 +109,18 @@ def interval(draws: NDArray[np.float64], n_tasks: int | None = None) -> tuple[fl
         return None
     low, high = np.quantile(known, (LOW, HIGH) if n_tasks is None else tails(n_tasks), method="inverted_cdf")
     return float(low), float(high)
+
+
+def intervals(draws: NDArray[np.float64], n_tasks: int) -> list[tuple[float, float] | None]:
+    """Return :func:`interval` of every column of draws, many at once. # [draws, columns]"""
+    n_draws = len(draws)
+    known = ~np.isnan(draws).any(axis=0)
+    ends = [max(0, math.ceil(n_draws * share - 1)) for share in tails(n_tasks)]  # places of the inverted distribution
+    columns = np.ascontiguousarray(draws[:, known].T)
+    columns.partition(ends, axis=1)
+    limits: list[tuple[float, float] | None] = [None] * draws.shape[1]
+    for column, (low, high) in zip(np.flatnonzero(known), columns[:, ends], strict=True):
+        limits[column] = float(low), float(high)
+    for column in np.flatnonzero(~known):
+        limits[column] = interval(draws[:, column], n_tasks)
+    return limits

@@ -35,4 +35,5 @@ def doubts(
 def doubts_of(folder: RunFolder, records: Records) -> list[Finding]:
     """Return the same for records as they were read."""
     cells = add_figures(records.cells, records.steps, records.tasks)
-    return doubts(folder, records, add_text_traits(records.steps, records.texts, records.prompts), cells)
+    steps = add_text_traits(records.steps, tuple(records.texts.values()), records.signs, records.prompts)
+    return doubts(folder, records, steps, cells)

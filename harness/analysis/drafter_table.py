@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import polars as pl
@@ -10,13 +10,13 @@ import polars as pl
 from harness.analysis.acceptance import with_rounds
 from harness.analysis.frames import DRAFTERS
 from harness.analysis.intervals import add_ratio
-from harness.analysis.plan import WorkloadPlan, baseline_arms
+from harness.analysis.numbering import numbered
 from harness.analysis.steps import OK, counted
 
 _FIGURES = DRAFTERS[:-1]  # cautions are added once the findings are known
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 NEEDED = (
-    *KEYS, "arm", "task_id", "same", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
+    *KEYS, "arm", "task_id", "task", "same", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
     "decode_passes", "step_latency_s",
 )  # fmt: skip
 
@@ -26,7 +26,6 @@ def drafter_table(
     tasks: pl.DataFrame,
     paired: pl.DataFrame,
     speed_ups: pl.DataFrame,
-    plans: Iterable[WorkloadPlan],
 ) -> pl.DataFrame:
     """Return ``frames.DRAFTERS`` without cautions, of the arms with a drafter, from the steady window.
 
@@ -40,9 +39,11 @@ def drafter_table(
         tasks: task rows with ``genre``.
         paired: of :func:`harness.analysis.speedup.pairs`.
         speed_ups: ``frames.SPEED_UP``; a row that it has too takes its interval from there, so that no figure has two.
-        plans: workloads of the run.
     """
     good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
+    # of one workload a task has one genre, which may be unknown
+    place = numbered(good, ("arm", "workload", "concurrency", "language", "task"))
+    good = good.with_columns(place.alias("place"))
     own = good.filter("drafter")
     genres = tasks.select("workload", "task_id", "genre").unique()
     times = paired.filter("steady").join(genres, on=["workload", "task_id"], how="left")
@@ -50,10 +51,13 @@ def drafter_table(
         "acceptance_length": (_summed(with_rounds(own), "num_accepted_tokens", "num_drafts"), 1.0),
         "tokens_per_pass": (_summed(_with_passes(own), "num_accepted_tokens", "decode_passes"), 1.0),
         "speed_up": (_summed(times, "baseline_task_time_s", "task_time_s"), 0.0),
-        "step_speed_up": (_summed(_step_pairs(good, plans), "baseline_latency_s", "step_latency_s"), 0.0),
+        "step_speed_up": (_summed(_step_pairs(good), "baseline_latency_s", "step_latency_s"), 0.0),
     }
-    own = own.group_by("arm", *KEYS, "task_id", maintain_order=True).agg(
-        n_steps=pl.len().cast(pl.Int64), num_drafts=pl.col("num_drafts").sum(), n_told=pl.col("num_drafts").count()
+    own = own.group_by("place", maintain_order=True).agg(
+        pl.col("arm", *KEYS, "task_id").first(),
+        n_steps=pl.len().cast(pl.Int64),
+        num_drafts=pl.col("num_drafts").sum(),
+        n_told=pl.col("num_drafts").count(),
     )
     frames = []
     for on in product((True, False), repeat=len(KEYS)):
@@ -79,7 +83,10 @@ def drafter_table(
 def _summed(rows: pl.DataFrame, above: str, below: str) -> pl.DataFrame:
     """Return the sums of two values of each task in each place: what is told apart or pooled later rests on few rows."""
     keys = [name for name in ("arm", *KEYS, "task_id") if name in rows.columns]
-    return rows.group_by(keys, maintain_order=True).agg(above=pl.col(above).sum(), below=pl.col(below).sum())
+    sums = {"above": pl.col(above).sum(), "below": pl.col(below).sum()}
+    if "place" in rows.columns:
+        return rows.group_by("place", maintain_order=True).agg(pl.col(keys).first(), **sums)
+    return rows.group_by(keys, maintain_order=True).agg(**sums)
 
 
 def _as_elsewhere(frame: pl.DataFrame, speed_ups: pl.DataFrame) -> pl.DataFrame:
@@ -112,8 +119,7 @@ def _with_passes(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.filter(pl.col("decode_passes").is_not_null() & pl.col("num_accepted_tokens").is_not_null())
 
 
-def _step_pairs(good: pl.DataFrame, plans: Iterable[WorkloadPlan]) -> pl.DataFrame:
-    baseline = good.join(baseline_arms(plans), on=["workload", "arm"], how="semi")
-    return good.filter("drafter").join(
-        baseline.select("same", baseline_latency_s="step_latency_s"), on="same", how="inner", maintain_order="left"
-    )
+def _step_pairs(good: pl.DataFrame) -> pl.DataFrame:
+    times = good.select("place", "arm", *KEYS, "task_id", "same", "drafter", "step_latency_s")
+    baseline = times.filter(~pl.col("drafter")).select("same", baseline_latency_s="step_latency_s")
+    return times.filter("drafter").join(baseline, on="same", how="inner", maintain_order="left")

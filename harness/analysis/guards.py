@@ -15,7 +15,7 @@ import polars as pl
 from harness.analysis.frames import Finding, Severity
 from harness.analysis.latency import LOAD
 from harness.analysis.lossless import SAME_STEP
-from harness.analysis.plan import WorkloadPlan, baseline_arms
+from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import OK, counted
 from harness.analysis.validity import ODD_TEXT_SHARE, SERVER_COUNTS, SPOILT_SHARE, finding
 
@@ -28,7 +28,7 @@ _STEP = pl.format("{}:{}", "task_id", "step_index")
 IGNORE = "ignore_eos"
 LEAST = frozenset({"min_tokens", "min_new_tokens"})  # options of a request or a server, as flags without dashes
 NEEDED = (
-    *SAME_STEP, "same", "cell", "arm", "phase", "done", "error_kind", "drafter", "sent_ns", "prompt_tokens", "output_tokens",
+    *SAME_STEP, "same", "task", "cell", "arm", "phase", "done", "error_kind", "drafter", "sent_ns", "prompt_tokens", "output_tokens",
     "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos", "finish_reason", "runs_past_end",
     "plays_both_sides", "calls_parse",
 )  # fmt: skip
@@ -71,25 +71,21 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     ).fill_null(False)
     known = good.filter(pl.col("drafter") & drafted.is_not_null())
     known = known.select("cell", "sent_ns", *ARM, "task_id", "step_index", "num_draft_tokens", wrong=wrong)
-    growth = drafted.diff()
-    of_arms = (
-        known.sort("cell", "sent_ns")
-        .group_by(ARM, maintain_order=True)
-        .agg(
-            rises=((growth > 0).sum() >= RISING - 1) & ~(growth < 0).any(),
-            share=pl.col("wrong").mean(),
-            n=pl.len(),
-            example=_STEP.filter("wrong").first(),
-        )
-    )
-    for workload, arm, rises, share, n, example in of_arms.iter_rows():
-        if rises:
+    for part in sorted(known.partition_by(ARM), key=lambda part: part["cell"].to_numpy().min()):
+        (workload, arm), share, n = _place(part), part["wrong"].mean(), part.height
+        in_turn = part.select("cell", "sent_ns", drafted).sort("cell", "sent_ns")
+        if _rises(in_turn["num_draft_tokens"].diff()):
             yield finding("counts_cumulative", "invalid", workload, arm, n)
         elif share:
+            example = part.sort("cell", "sent_ns").filter("wrong").select(_STEP).item(0, 0)
             yield finding("counts_impossible", "invalid", workload, arm, share, n, example)
     back = done.filter(pl.any_horizontal(pl.col(name) < 0 for name in SERVER_COUNTS).fill_null(False))
     for part in back.partition_by(ARM, maintain_order=True):
         yield finding("counters_went_back", "invalid", *_place(part), _loads(part), part.height)
+
+
+def _rises(growth: pl.Series) -> bool:
+    return int((growth > 0).sum()) >= RISING - 1 and not (growth < 0).any()
 
 
 def _of_traffic(done: pl.DataFrame) -> Iterator[Finding]:
@@ -116,10 +112,10 @@ def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[F
     for workload, arm, share, n, example in _cut_prompts(good).iter_rows():
         yield finding("prompts_truncated", _severity(share), workload, arm, share, n, example)
     live = [plan.name for plan in plans if plan.history == "live"]  # there later prompts hold the arm's own answers
-    same = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
-    pairs = _against_baseline(same, plans, "prompt_tokens").drop_nulls(["prompt_tokens", "baseline_prompt_tokens"])
+    same = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0)) if live else good
+    pairs = _against_baseline(same, "prompt_tokens").drop_nulls(["prompt_tokens", "baseline_prompt_tokens"])
     differ = pl.col("prompt_tokens") != pl.col("baseline_prompt_tokens")
-    for (workload, arm), n, apart in _apart(pairs, differ, plans):
+    for (workload, arm), n, apart in _apart(same, pairs, differ, plans):
         share, lengths = apart.height / n, apart.row(0, named=True)
         values = (share, n, _step(apart), lengths["prompt_tokens"], lengths["baseline_prompt_tokens"])
         yield finding("prompts_differ", _severity(share), workload, arm, *values)
@@ -128,13 +124,14 @@ def _of_prompts(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[F
 def _cut_prompts(good: pl.DataFrame) -> pl.DataFrame:
     """Return the arms with prompts that are no longer than the step's before: workload, arm, share, steps compared, an example."""
     tokens = pl.col("prompt_tokens")
-    task = pl.col("task_id").cast(pl.Categorical).to_physical()  # numbers are sorted faster than names
-    in_turn = good.select(*LOAD, "cell", "instance", "step_index", "prompt_tokens", "task_id", task=task)
-    in_turn = in_turn.with_row_index("row").sort("cell", "instance", "task", "step_index")
+    in_turn = good.select("cell", "instance", "task", "step_index", "prompt_tokens").with_row_index("row")
+    in_turn = in_turn.sort("cell", "instance", "task", "step_index")
     together = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in ("cell", "instance", "task"))
     next_one = together & (pl.col("step_index").diff() == 1) & tokens.is_not_null() & tokens.shift(1).is_not_null()
-    known = in_turn.select(*LOAD, "row", "task_id", "step_index", next_one=next_one, cut=tokens <= tokens.shift(1))
-    known = known.filter("next_one")
+    compared = in_turn.select("row", next_one=next_one, cut=tokens <= tokens.shift(1)).filter("next_one")
+    if not compared["cut"].any():
+        return pl.DataFrame(schema=dict.fromkeys((*ARM, "share", "n", "example"), pl.String))
+    known = good.select(*LOAD, "task_id", "step_index")[compared["row"]].hstack(compared)
     shares = known.group_by(ARM).agg(share=pl.col("cut").mean(), n=pl.len())
     examples = known.filter("cut").sort(*LOAD, "row").unique(ARM, keep="first", maintain_order=True)
     return (
@@ -174,31 +171,30 @@ def _of_calls(good: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Fin
     """Whether the same tool calls can be read in both arms: an agent whose call cannot be read goes another way."""
     greedy = [plan for plan in plans if plan.temperature == 0 and plan.history == "recorded"]
     here, there = pl.col("calls_parse"), pl.col("baseline_calls_parse")
-    pairs = _against_baseline(good, greedy, "calls_parse").filter(here.is_not_null() | there.is_not_null())
-    for (workload, arm), n, apart in _apart(pairs, here.fill_null(False) != there.fill_null(False), greedy):
+    pairs = _against_baseline(good, "calls_parse").filter(here.is_not_null() | there.is_not_null())
+    for (workload, arm), n, apart in _apart(good, pairs, here.fill_null(False) != there.fill_null(False), greedy):
         only_arm = apart.filter(here.fill_null(False)).height
         values = (n, apart.height - only_arm, only_arm, _step(apart))
         yield finding("tool_calls_one_sided", "warning", workload, arm, *values)
 
 
-def _against_baseline(good: pl.DataFrame, plans: Sequence[WorkloadPlan], column: str) -> pl.DataFrame:
-    """Return the steps of drafting arms that the baseline did too, its value beside the baseline's."""
-    bare = baseline_arms(plans)
-    drafting = [(plan.name, arm) for plan in plans if plan.baseline is not None for arm in plan.drafting]
-    arms = pl.DataFrame(drafting, schema=bare.schema, orient="row")
-    of_baseline = good.select(*ARM, "same", pl.col(column).alias(f"baseline_{column}")).join(
-        bare, on=list(ARM), how="semi"
-    )
-    own = good.select(*SAME_STEP, "arm", "same", column).join(arms, on=list(ARM), how="semi")
-    return own.join(of_baseline.drop(ARM), on="same", how="inner")
+def _against_baseline(good: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return the steps of arms with a drafter that the baseline did too: their ``row``, ``cell``, value and the baseline's value."""
+    narrow = good.select("cell", "same", "drafter", column).with_row_index("row")
+    of_baseline = narrow.filter(~pl.col("drafter")).select("same", pl.col(column).alias(f"baseline_{column}"))
+    return narrow.filter("drafter").join(of_baseline, on="same", how="inner").drop("same", "drafter")
 
 
 def _apart(
-    pairs: pl.DataFrame, differ: pl.Expr, plans: Sequence[WorkloadPlan]
+    good: pl.DataFrame, pairs: pl.DataFrame, differ: pl.Expr, plans: Sequence[WorkloadPlan]
 ) -> Iterator[tuple[tuple[str, str], int, pl.DataFrame]]:
-    """Yield each arm with pairs that differ: its place, how many pairs it has, and those that differ in order."""
-    counts = {(row[0], row[1]): row[2] for row in pairs.group_by(ARM).len().iter_rows()}
-    found = pairs.filter(differ).sort("concurrency", "repeat", "task_id", "step_index", "instance")
+    """Yield each arm with a real drafter with pairs that differ: its place, how many pairs it has, and those that differ in order."""
+    arms = good.group_by("cell").agg(pl.col(ARM).first())
+    of_arms = pairs.group_by("cell").len().join(arms, on="cell").group_by(ARM).agg(pl.col("len").sum())
+    counts = {(row[0], row[1]): row[2] for row in of_arms.iter_rows()}
+    found = pairs.filter(differ)
+    found = good.select(*SAME_STEP, "arm")[found["row"]].hstack(found.drop("row", "cell"))
+    found = found.sort("concurrency", "repeat", "task_id", "step_index", "instance")
     parts = found.partition_by(ARM, maintain_order=True, as_dict=True)
     for place in [(plan.name, arm) for plan in plans for arm in plan.drafting]:
         if place in parts:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.bootstrap import MIN_TASKS, interval, ratio_draws, seed_of
+from harness.analysis.bootstrap import MIN_TASKS, intervals, ratio_draws, seed_of
 
 Matrix = NDArray[np.float64]
 Ends = tuple[float | None, float | None]
@@ -54,9 +54,9 @@ def ratio_limits(groups: Sequence[Group]) -> list[Ends]:
             by_size.setdefault(len(group.sums), []).append(index)
     for size, members in by_size.items():
         above, below = (np.stack([groups[index].sums[:, value] for index in members], axis=1) for value in (0, 1))
-        draws = ratio_draws(above, below, _seed(size))
-        for column, index in enumerate(members):
-            limits[index] = interval(draws[:, column], size) or (None, None)
+        found = intervals(ratio_draws(above, below, _seed(size)), size)
+        for index, ends in zip(members, found, strict=True):
+            limits[index] = ends or (None, None)
     return limits
 
 

@@ -13,6 +13,8 @@ from harness.tasks import Language
 
 HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
 LATIN = re.compile(r"[A-Za-z]")
+HANGUL_RUN, LATIN_RUN = (re.compile(f"{letter.pattern}+") for letter in (HANGUL, LATIN))
+BACKTICK = re.compile("`")
 FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 INLINE = re.compile(r"`[^`\n]+`")
 CALL = re.compile(r"</?tool_call>")
@@ -24,14 +26,16 @@ IDENTIFIER = re.compile(
     r"|(?<![\w/])/?(?:[\w.-]+/){2,}[\w.-]*"  # a/path/name
     r"|\b[A-Za-z]\w*=[\w.\"']+"  # key=value
 )
-CODE_LINE = re.compile(
-    r"[;{}]\s*(?://.*|#.*)?$"  # statement or brace at the end
-    r"|^\s*(?:def|class|import|from|return|if|elif|else|for|while|try|except|with|async|await|const|let|var|func|fn|use|public|private"
+HAS_IDENTIFIER = re.compile(r"[_/=]|[\w.]\(|[a-z0-9][A-Z]|[\w-]\.[A-Za-z]")  # one of these is in all of them
+CODE_END = re.compile(r"[;{}]\s*(?://.*|#.*)?$|=>")  # statement or brace at the end, arrow anywhere
+CODE_SIGNS = re.compile(r"[;{}]|=>")
+CODE_START = re.compile(  # of a whole line
+    r"\s*(?:def|class|import|from|return|if|elif|else|for|while|try|except|with|async|await|const|let|var|func|fn|use|public|private"
     r"|static|struct|enum|SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER)\b.*[:;{(=,)]\s*$"
-    r"|^\s*(?:def|class|fn|func|const|let|var|assert|return)\s+\S+.*[=(.:]"
-    r"|^\s*(?:import\s+[\w.{*]|from\s+\S+\s+import\s)"
-    r"|^\s*[\w.\[\]\"']+\s*(?:[-+*/|&]?=|:=)(?!=)\s*\S"  # assignment
-    r"|^\s*@\w|^\s*(?://|/\*|\*/|#!|--\s|<!--)|^\s*[-+]\s{2,}\S|^\s*[)\]}]+[,;]?$|=>"
+    r"|\s*(?:def|class|fn|func|const|let|var|assert|return)\s+\S+.*[=(.:]"
+    r"|\s*(?:import\s+[\w.{*]|from\s+\S+\s+import\s)"
+    r"|\s*[\w.\[\]\"']+\s*(?:[-+*/|&]?=|:=)(?!=)\s*\S"  # assignment
+    r"|\s*@\w|\s*(?://|/\*|\*/|#!|--\s|<!--)|\s*[-+]\s{2,}\S|\s*[)\]}]+[,;]?$"
 )
 JSON_START = re.compile(r"""\{\s*["'][^"']+["']\s*:""")
 COMMENT = re.compile(r"\s*(?://|/\*|#\s|--\s|<!--)")
@@ -84,17 +88,22 @@ def traits(text: str) -> Traits:
         prose = "\n".join(line for line, yes in zip(lines, is_code, strict=True) if not yes and HANGUL.search(line))
     else:
         marks += sum(is_code)
-    for pattern in (INLINE, IDENTIFIER):
-        prose, found = pattern.subn(cut, prose)
-        marks += found
+    for mark, pattern in ((BACKTICK, INLINE), (HAS_IDENTIFIER, IDENTIFIER)):
+        if mark.search(prose):
+            prose, found = pattern.subn(cut, prose)
+            marks += found
     both = "\n".join(code)
     return Traits(
-        len(HANGUL.findall(prose)),
-        len(LATIN.findall(prose)),
-        len(HANGUL.findall(both)),
-        len(LATIN.findall(both)),
+        _letters(prose, HANGUL_RUN),
+        _letters(prose, LATIN_RUN),
+        _letters(both, HANGUL_RUN),
+        _letters(both, LATIN_RUN),
         marks,
     )
+
+
+def _letters(text: str, kind: re.Pattern[str]) -> int:
+    return sum(map(len, kind.findall(text)))
 
 
 @lru_cache(maxsize=2)  # several questions about a text follow each other
@@ -118,7 +127,11 @@ def agrees(label: str, text: str) -> bool:
     Code beside prose is a matter of degree: a lone identifier does not make a Korean letter ``ko+code``, and code with a Korean
     comment may be called ``code``. So neighbours pass; Korean and English never pass for one another, nor prose for code.
     """
-    found = detect(text)
+    return fits(label, detect(text), text)
+
+
+def fits(label: str, found: Language | None, text: str) -> bool:
+    """Return :func:`agrees` of a text of which it is known what :func:`detect` found."""
     if label == "ko+code" and found == "code":  # a Korean word among many names, as in the arguments of a tool call
         return HANGUL.search(text) is not None
     return found is not None and found in NEIGHBOURS.get(label, {label})
@@ -134,9 +147,11 @@ NEIGHBOURS: dict[str, set[str]] = {
 
 
 def _is_code(line: str) -> bool:
-    line = INLINE.sub(" ", line)
-    if JSON_START.search(line):  # also where the end is cut off
+    line = INLINE.sub(" ", line) if "`" in line else line
+    if "{" in line and JSON_START.search(line):  # also where the end is cut off
         return True
+    ends = CODE_SIGNS.search(line) is not None and CODE_END.search(line) is not None
+    if not line.strip() or not (ends or CODE_START.match(line)):
+        return False
     # Korean lists begin with dashes and end in brackets like code: a line that is mostly Hangul is code only as a comment
-    mostly_korean = 2 * len(HANGUL.findall(line)) > len(LATIN.findall(line)) and not COMMENT.match(line)
-    return bool(line.strip()) and not mostly_korean and CODE_LINE.search(line) is not None
+    return 2 * _letters(line, HANGUL_RUN) <= _letters(line, LATIN_RUN) or COMMENT.match(line) is not None

@@ -7,7 +7,7 @@ pass yielded as many tokens as in the reference. That is the most that a better 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,22 @@ from numpy.typing import NDArray
 
 from harness.analysis.bootstrap import MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.frames import LANGUAGE_LOSS_SCHEMA
+from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.steps import OK, counted
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 GROUPS = {"ko": "ko", "ko+code": "ko", "en": "en", "en+code": "en", "code": "code"}
 AGAINST = (("ko", "en"), ("ko", "code"))
-VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes", "decode_s")
+VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes")
+_PLACE = ("arm", "workload", "concurrency")
 NEEDED = (
-    "workload", "arm", "concurrency", "cell", "instance", "task_id", "kind", "language", "phase", "done", "steady", "error_kind",
+    *_PLACE, "cell", "instance", "task_id", "task", "kind", "language", "phase", "done", "steady", "error_kind", "drafter",
     "num_drafts", "num_accepted_tokens", "decode_passes", "first_token_ns", "end_ns",
 )  # fmt: skip
 Row = tuple[Any, ...]
+Key = tuple[str | None, str, str, str]  # workload (None: all), arm, group and reference
 
 
 def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> pl.DataFrame:
@@ -47,30 +51,87 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
         schema={"workload": pl.String, "arm": pl.String},
         orient="row",
     )
-    good = (
-        counted(steps.select(NEEDED))
-        .filter(pl.col("steady") & OK)
-        .join(real, on=["workload", "arm"], how="semi", maintain_order="left")
-        .with_columns(
-            group=pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String), **_values()
-        )
-        .filter(pl.col("group").is_not_null())
+    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK & pl.col("drafter"))
+    good = good.with_columns(what=numbered(good, ("kind", "language")), **_values())
+    grouping = {"group": pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String)}
+    # a cell, a task, a kind of step: from here on few rows, which names may tell apart
+    few = good.group_by("cell", "task", "what", maintain_order=True).agg(
+        pl.col(*_PLACE, "task_id", "kind", "language").first(),
+        *(pl.col(name).sum() for name in VALUES),
+        n_steps=pl.len().cast(pl.Int64),
     )
-    times = counted(tasks).filter(pl.col("steady") & pl.col("ok")).select("cell", "instance", "task_time_s")
-    place = ("arm", "workload", "concurrency", "group", "kind")
-    sums = good.group_by(*place, "task_id", maintain_order=True).agg(
-        *(pl.col(name).sum() for name in VALUES), n_steps=pl.len().cast(pl.Int64)
-    )
-    runs = good.group_by(*place, "cell", "instance").agg(pl.col("decode_s").sum()).join(times, on=["cell", "instance"])
+    few = few.join(real, on=["workload", "arm"], how="semi", maintain_order="left").with_columns(**grouping)
+    few = few.filter(pl.col("group").is_not_null())
+    place = (*_PLACE, "group", "kind")
+    summed = few.group_by(*place, "task_id", maintain_order=True).agg(pl.col(*VALUES, "n_steps").sum())
+    named = summed.select(*place, "task_id", "n_steps", values=pl.concat_list(VALUES))
+    sums = [_Sum(*row) for row in named.iter_rows()]
+    runs = _Runs.of(good, few, counted(tasks).filter(pl.col("steady") & pl.col("ok")))
     found: list[Row] = []
-    for (arm,), own in sums.group_by("arm", maintain_order=True):
-        workloads: list[str | None] = own["workload"].unique(maintain_order=True).to_list()
+    for arm in dict.fromkeys(item.arm for item in sums):
+        own = [item for item in sums if item.arm == arm]
+        workloads: list[str | None] = list(dict.fromkeys(item.workload for item in own))
         for workload in [*workloads, None] if len(workloads) > 1 else workloads:
-            where = pl.lit(True) if workload is None else pl.col("workload") == workload
-            here, timed = own.filter(where), runs.filter(where & (pl.col("arm") == arm))
+            here = [item for item in own if workload in (None, item.workload)]
             for group, reference in AGAINST:
-                found += _rows((workload, str(arm), group, reference), here, timed)
+                found += _rows((workload, arm, group, reference), here, runs)
     return pl.DataFrame(found, schema=LANGUAGE_LOSS_SCHEMA, orient="row")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sums of ``VALUES`` over the steps of one kind of one task: few enough to be gone through one by one."""
+
+    arm: str
+    workload: str
+    concurrency: int
+    group: str
+    kind: str
+    task_id: str
+    n_steps: int
+    values: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Seconds of decoding of each kind of step in each run of a task, beside the time of the task."""
+
+    task_time_s: Vector  # [runs]
+    parts: Mapping[tuple[str, str, int, str], Mapping[str, tuple[NDArray[np.int64], Vector]]]
+    """By arm, workload, concurrency and group, and by kind: the numbers of the runs and their seconds of decoding."""
+
+    @classmethod
+    def of(cls, good: pl.DataFrame, few: pl.DataFrame, tasks: pl.DataFrame) -> _Runs:
+        times = tasks.select("cell", "instance", "task_time_s").with_row_index("run")
+        seconds = good.group_by("cell", "instance", "what").agg(pl.col("decode_s").sum())
+        runs = seconds.join(times.select("cell", "instance", "run"), on=["cell", "instance"])
+        keys = few.select("cell", "what", *_PLACE, "group", "kind").unique()
+        runs = runs.join(keys, on=["cell", "what"])
+        parts: dict[tuple[str, str, int, str], dict[str, tuple[NDArray[np.int64], Vector]]] = {}
+        for key, part in runs.partition_by(*_PLACE, "group", "kind", as_dict=True).items():
+            arrays = part["run"].cast(pl.Int64).to_numpy(), part["decode_s"].to_numpy()
+            parts.setdefault(key[:4], {})[key[4]] = arrays
+        return cls(times["task_time_s"].to_numpy(), parts)
+
+    def means(self, key: Key, load: int, kinds: Sequence[str] | None) -> tuple[float, float] | None:
+        """Return the mean decoding and task time of the runs of one arm, workload (or all), group and load, ``None`` without any.
+
+        Of the steps of these kinds, or of all.
+        """
+        workload, arm, group, _ = key
+        own = [
+            arrays
+            for (of_arm, of_workload, of_load, of_group), by_kind in self.parts.items()
+            if (of_arm, of_load, of_group) == (arm, load, group) and workload in (None, of_workload)
+            for kind, arrays in by_kind.items()
+            if kinds is None or kind in kinds
+        ]
+        if not own:
+            return None
+        runs, decode_s = (np.concatenate([arrays[place] for arrays in own]) for place in (0, 1))
+        there = np.bincount(runs, minlength=len(self.task_time_s)) > 0
+        of_run = np.bincount(runs, decode_s, len(self.task_time_s))
+        return float(of_run[there].mean()), float(self.task_time_s[there].mean())
 
 
 def _values() -> dict[str, pl.Expr]:
@@ -85,14 +146,12 @@ def _values() -> dict[str, pl.Expr]:
     }
 
 
-def _rows(key: tuple[str | None, str, str, str], steps: pl.DataFrame, runs: pl.DataFrame) -> Iterable[Row]:
-    pair = steps.filter(pl.col("group").is_in([key[2], key[3]]))
-    if pair["group"].n_unique() < 2:
+def _rows(key: Key, sums: Sequence[_Sum], runs: _Runs) -> Iterable[Row]:
+    pair = [item for item in sums if item.group in key[2:]]
+    if len({item.group for item in pair}) < 2:
         return
-    loads: list[int | None] = sorted(pair["concurrency"].unique().to_list())
-    for load in [None, *loads]:
-        own = pair if load is None else pair.filter(pl.col("concurrency") == load)
-        row = _row(key, load, own, runs)
+    for load in [None, *sorted({item.concurrency for item in pair})]:
+        row = _row(key, load, [item for item in pair if load in (None, item.concurrency)], runs)
         if row is not None:
             yield row
 
@@ -102,7 +161,6 @@ class _Sums:
     """Sums of ``VALUES`` by task, side (0 the group, 1 the reference) and kind of step."""
 
     values: Matrix  # [tasks, 2, kinds, values]
-    n_kinds: int
 
     def drawn(self, counts: Matrix) -> Matrix:
         """Return the sums of each draw from how often each task is in it. # [draws, tasks] → [draws, 2, kinds, values]"""
@@ -129,47 +187,41 @@ class _Sums:
         return mean[:, 0], mean[:, 1]
 
 
-def _row(
-    key: tuple[str | None, str, str, str], load: int | None, steps: pl.DataFrame, runs: pl.DataFrame
-) -> Row | None:
-    group, reference = (steps.filter(pl.col("group") == name) for name in key[2:])
-    kinds = sorted(set(group["kind"]) & set(reference["kind"]))
+def _row(key: Key, load: int | None, pair: Sequence[_Sum], runs: _Runs) -> Row | None:
+    group, reference = ([item for item in pair if item.group == name] for name in key[2:])
+    kinds = sorted({item.kind for item in group} & {item.kind for item in reference})
     n_kinds = len(kinds)
     if n_kinds:
-        group, reference = (side.filter(pl.col("kind").is_in(kinds)) for side in (group, reference))
-    else:
-        group, reference, kinds = group.with_columns(kind=pl.lit("")), reference.with_columns(kind=pl.lit("")), [""]
-    if group.is_empty() or reference.is_empty():
+        group, reference = ([item for item in side if item.kind in kinds] for side in (group, reference))
+    if not group or not reference:
         return None
-    sums = _sums((group, reference), kinds, n_kinds)
+    sums = _sums((group, reference), kinds)
     once = sums.drawn(np.ones((1, len(sums.values))))
     length, length_reference = (1 + float(value[0]) for value in sums.ratio(once, 0, 1))
     tokens, tokens_reference = (1 + float(value[0]) for value in sums.ratio(once, 2, 3))
-    n_tasks, n_reference = group["task_id"].n_unique(), reference["task_id"].n_unique()
+    n_tasks, n_reference = (len({item.task_id for item in side}) for side in (group, reference))
     limits, share_limits = _limits(sums) if min(n_tasks, n_reference) >= MIN_TASKS else ((None, None), (None, None))
     share = 1 - tokens / tokens_reference
     time: tuple[float | None, float | None, float | None] = (None, None, None)
     if load is not None and np.isfinite(share):
-        same = pl.col("kind").is_in(kinds) if n_kinds else pl.lit(True)
-        time = _time(runs.filter((pl.col("concurrency") == load) & (pl.col("group") == key[2]) & same), share)
+        time = _time(runs.means(key, load, kinds if n_kinds else None), share)
     sure = share_limits[0] is not None and share_limits[0] > 0
     return (
-        *key, load, n_tasks, n_reference, int(group["n_steps"].sum()), n_kinds,
+        *key, load, n_tasks, n_reference, sum(item.n_steps for item in group), n_kinds,
         _known(length), _known(length_reference), _known(length_reference - length), *limits,
         _known(tokens), _known(tokens_reference), *time[:2], _known(share), *share_limits, time[2] if sure else None,
     )  # fmt: skip
 
 
-def _sums(sides: Sequence[pl.DataFrame], kinds: Sequence[str], n_kinds: int) -> _Sums:
-    tasks = {task: row for row, task in enumerate(sorted(set(sides[0]["task_id"]) | set(sides[1]["task_id"])))}
+def _sums(sides: Sequence[Sequence[_Sum]], kinds: Sequence[str]) -> _Sums:
+    """Return the sums of both sides; without a kind in common all steps are taken for one kind."""
+    tasks = {task: row for row, task in enumerate(sorted({item.task_id for side in sides for item in side}))}
     places = {kind: place for place, kind in enumerate(kinds)}
-    values = np.zeros((len(tasks), 2, len(kinds), len(VALUES)))
-    for side, steps in enumerate(sides):
-        for task, kind, *own in (
-            steps.group_by("task_id", "kind").agg(pl.col(name).sum() for name in VALUES).iter_rows()
-        ):
-            values[tasks[task], side, places[kind]] = own
-    return _Sums(values, n_kinds)
+    values = np.zeros((len(tasks), 2, len(kinds) or 1, len(VALUES)))
+    for number, side in enumerate(sides):
+        for item in side:
+            values[tasks[item.task_id], number, places.get(item.kind, 0)] += item.values
+    return _Sums(values)
 
 
 def _limits(sums: _Sums) -> tuple[tuple[float | None, float | None], tuple[float | None, float | None]]:
@@ -187,16 +239,15 @@ def _limits(sums: _Sums) -> tuple[tuple[float | None, float | None], tuple[float
     return first, second
 
 
-def _time(runs: pl.DataFrame, share: float) -> tuple[float | None, float | None, float | None]:
+def _time(means: tuple[float, float] | None, share: float) -> tuple[float | None, float | None, float | None]:
     """Return seconds of decoding a run of a task, seconds of them lost, and the hours of serving that win back one hour of training.
 
     Tasks that take ΔT less of T at the same load are done T / (T − ΔT) times as fast; an hour without serving is made good after
     (T − ΔT) / ΔT hours.
     """
-    runs = runs.group_by("cell", "instance").agg(pl.col("decode_s").sum(), pl.col("task_time_s").first())
-    if runs.is_empty():
+    if means is None:
         return None, None, None
-    decode_s, task_s = float(runs["decode_s"].mean()), float(runs["task_time_s"].mean())  # type: ignore[arg-type]
+    decode_s, task_s = means
     lost_s = decode_s * share
     return decode_s, lost_s, (task_s - lost_s) / lost_s if lost_s > 0 else None
 

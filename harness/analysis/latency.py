@@ -13,8 +13,11 @@ NEEDED = (*LOAD, "task_id", "phase", "done", "steady", "error_kind", "ttft_s", "
 
 def quantile(column: pl.Expr, percent: int) -> pl.Expr:
     """Return the linearly interpolated percentile of the known values, null below :func:`needed` distinct tasks (``task_id``)."""
+    value = column.quantile(percent / 100, "linear")
+    if needed(percent) <= 1:  # null without a value anyway, and tasks take longer to count than values to order
+        return value
     tasks = pl.col("task_id").filter(column.is_not_null()).n_unique()
-    return pl.when(tasks >= needed(percent)).then(column.quantile(percent / 100, "linear"))
+    return pl.when(tasks >= needed(percent)).then(value)
 
 
 def needed(percent: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from harness.analysis.outputs import StepKey, prompts
+from harness.analysis.outputs import Signs, StepKey, prompts, signs_of
 from harness.analysis.plan import WorkloadPlan, read_plan
 from harness.analysis.round_lines import round_lines
 from harness.analysis.rows import read_rows
@@ -18,11 +18,14 @@ from harness.errors import WorkloadError
 from harness.store import RunFolder
 from harness.workload import load
 
+_PLACES = {"output_sha256": pl.String, "output": pl.Int64}
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``cells`` the rows of cells as they were
-    written, ``round_lines`` where the rounds of steps are. Steps and tasks carry ``genre``, null where neither the run nor its task
+    """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``signs`` what each text shows by itself, in
+    their order, ``cells`` the rows of cells as they were written, ``round_lines`` where the rounds of steps are. ``output`` of a step is
+    the place of its text among them. Steps and tasks carry ``genre``, null where neither the run nor its task
     files tell it. ``status`` is the manifest's, ``whole`` what the folder lacks."""
 
     plans: tuple[WorkloadPlan, ...]
@@ -31,6 +34,7 @@ class Records:
     cells: pl.DataFrame
     texts: dict[str, str]
     tokens: dict[str, tuple[int, ...] | None]
+    signs: list[Signs]
     prompts: dict[StepKey, str]
     unread: dict[str, str]
     status: str | None
@@ -47,16 +51,17 @@ def read_records(folder: RunFolder) -> Records:
     plans = read_plan(folder.manifest)
     arms = [(plan.name, arm, arm != plan.baseline) for plan in plans for arm in plan.methods]
     roles = pl.DataFrame(arms, schema={"workload": pl.String, "arm": pl.String, "drafter": pl.Boolean}, orient="row")
-    texts: dict[str, str] = {}
-    tokens: dict[str, tuple[int, ...] | None] = {}
-    with ThreadPoolExecutor(1) as beside:
-        scan = beside.submit(round_lines, folder)
+    # most of what reads the steps runs outside the interpreter, and what judges texts inside
+    with ThreadPoolExecutor(2) as beside:
+        outputs = beside.submit(_outputs, folder)
+        found_lines = beside.submit(round_lines, folder)
+        read_prompts = beside.submit(prompts, plans, folder.path)
         rows, cells = read_rows(folder, plans)
-        for output in folder.outputs():
-            texts[output.sha256] = output.text
-            tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
-        known_prompts, unread = prompts(plans, folder.path)
-    lines = scan.result()
+    texts, tokens, signs = outputs.result()
+    known_prompts, unread = read_prompts.result()
+    lines = found_lines.result()
+    places = pl.DataFrame({"output_sha256": list(texts), "output": range(len(texts))}, _PLACES)
+    rows = rows.join(places, on="output_sha256", how="left", maintain_order="left")
     own = _genres(plans, folder.path, unread)
     steps = add_times(rows, roles).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
     tasks = task_rows(steps).join(own, on=["workload", "task_id"], how="left", maintain_order="left")
@@ -68,12 +73,22 @@ def read_records(folder: RunFolder) -> Records:
         cells=cells,
         texts=texts,
         tokens=tokens,
+        signs=signs,
         prompts=known_prompts,
         unread=unread,
         status=folder.manifest.get("status"),
-        whole=wholeness(rows, cells, texts, lines),
+        whole=wholeness(rows, cells, lines),
         round_lines=lines,
     )
+
+
+def _outputs(folder: RunFolder) -> tuple[dict[str, str], dict[str, tuple[int, ...] | None], list[Signs]]:
+    texts: dict[str, str] = {}
+    tokens: dict[str, tuple[int, ...] | None] = {}
+    for output in folder.outputs():
+        texts[output.sha256] = output.text
+        tokens[output.sha256] = output.token_ids or tokens.get(output.sha256)
+    return texts, tokens, signs_of(texts.values())
 
 
 def _genres(plans: tuple[WorkloadPlan, ...], folder: Path, unread: dict[str, str]) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+import numpy as np
 import polars as pl
 
 from harness.analysis.frames import LOSSLESS
@@ -20,13 +21,14 @@ SCHEMA = dict(
         strict=True,
     )
 )
-NEEDED = ("cell", "arm", "same", *SAME_STEP, "phase", "done", "error_kind", "output_sha256")
+NEEDED = ("cell", "workload", "arm", "same", "step_index", "phase", "done", "error_kind", "output_sha256")
 Tokens = Mapping[str, tuple[int, ...] | None]
 EMPTY = text_sha256("")
+UNKNOWN = -1
 
 
 def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) -> pl.DataFrame:
-    """Return one row a comparable pair of counted steps: ``cell``, ``row``, ``arm``, ``SAME_STEP``, ``identical``,
+    """Return one row a comparable pair of counted steps: ``cell``, ``row``, ``arm``, ``task``, ``SAME_STEP``, ``identical``,
     ``first_difference_token``; ``row`` is the place of the arm's step in ``steps``.
 
     Comparable are steps of arms with a real drafter and their baseline at temperature 0 that both succeeded. With live history only
@@ -39,18 +41,19 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     # a step that succeeded without a text has no hash; an arm that falls silent must not drop out of the comparison
     good = counted(steps.select(NEEDED).with_row_index("row")).filter(OK)
     good = good.with_columns(pl.col("output_sha256").fill_null(pl.lit(EMPTY)))
-    good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0))
+    good = good.filter(~pl.col("workload").is_in(live) | (pl.col("step_index") == 0)) if live else good
+    cells = good.group_by("cell").agg(pl.col("workload", "arm").first())
     baselines = baseline_arms(exact)
     drafting = pl.DataFrame(
         [(plan.name, arm) for plan in exact for arm in plan.drafting], schema=baselines.schema, orient="row"
     )
     sides = {
-        role: good.join(arms, on=["workload", "arm"], how="semi")
+        role: good.join(cells.join(arms, on=["workload", "arm"], how="semi"), on="cell", how="semi")
         for role, arms in (("baseline", baselines), ("drafting", drafting))
     }
     found = (
         sides["drafting"]
-        .select("cell", "row", "arm", "same", *SAME_STEP, "output_sha256")
+        .select("cell", "row", "same", "output_sha256")
         .join(sides["baseline"].select("same", baseline_sha256="output_sha256"), on="same", how="inner")
         .with_columns(identical=pl.col("output_sha256") == pl.col("baseline_sha256"))
     )
@@ -60,15 +63,19 @@ def compare(steps: pl.DataFrame, plans: Sequence[WorkloadPlan], tokens: Tokens) 
     different = different.with_columns(first_difference_token=pl.Series(places, dtype=pl.Int64))
     apart = found.filter(~pl.col("identical")).join(different, on=["output_sha256", "baseline_sha256"], how="left")
     same = found.filter("identical").with_columns(first_difference_token=pl.lit(None, pl.Int64))
-    return pl.concat([same, apart.select(same.columns)]).drop("same", "output_sha256", "baseline_sha256")
+    pairs = pl.concat([same, apart.select(same.columns)]).drop("same", "output_sha256", "baseline_sha256")
+    return pairs.hstack(steps.select("arm", "task", *SAME_STEP)[pairs["row"]])
 
 
 def add_identical(steps: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
     """Add ``identical`` to the steps that ``compared`` was made of: null where a step was not compared."""
-    known = compared.unique("row", keep="first")  # a step that is there more than once has a pair with each
-    rows = steps.select(row=pl.int_range(pl.len(), dtype=pl.UInt32))
-    found = rows.join(known.select("row", "identical"), on="row", how="left", maintain_order="left")
-    return steps.with_columns(found["identical"])
+    found = np.full(steps.height, UNKNOWN, dtype=np.int8)
+    pairs = compared.select(
+        "row", "identical"
+    ).reverse()  # a step that is there more than once has a pair with each: the first
+    found[pairs["row"].to_numpy()] = pairs["identical"].to_numpy()
+    value = pl.Series("identical", found)
+    return steps.with_columns(pl.when(value != UNKNOWN).then(value == 1).alias("identical"))
 
 
 def first_difference(left: Sequence[int] | None, right: Sequence[int] | None) -> int | None:

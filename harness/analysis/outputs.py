@@ -5,18 +5,18 @@ Acceptance measured on such texts says nothing about real work: a loop or a copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
 
-from harness.analysis.language import agrees
+from harness.analysis.language import detect, fits
 from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.text_signs import calls_parse, is_random, plays_both_sides, runs_past_end
 from harness.errors import WorkloadError
-from harness.tasks import tasks_sha256
+from harness.tasks import Language, tasks_sha256
 from harness.workload import load
 
 GRAM = 8
@@ -34,13 +34,21 @@ that returns a file with one line changed reaches 0.80, a summary 0.31."""
 
 _STEP = ("workload", "task_id", "step_index")
 StepKey = tuple[str, str, int]
+Signs = tuple[bool | Language | None, ...]
+"""What a text shows by itself: the values of ``_OF_TEXT`` in their order, and its language."""
 
 
 def is_repetitive(text: str) -> bool:
     """Tell whether the end of a text loops: at least half of its character 8-grams have been there before."""
     tail = text[-TAIL:]
+    if len(tail) < SHORTEST:
+        return False
     total = len(tail) - GRAM + 1
-    return len(tail) >= SHORTEST and 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
+    # where the first of them are more than all may differ, nobody needs to look at the rest
+    most = int((1 - REPETITIVE_SHARE) * total)
+    if len(_grams(tail[: most + GRAM])) > most:
+        return False
+    return 1 - len(_grams(tail)) / total >= REPETITIVE_SHARE
 
 
 _OF_TEXT: Mapping[str, Callable[[str], bool | None]] = {
@@ -100,30 +108,36 @@ def prompts(plans: Iterable[WorkloadPlan], folder: Path) -> tuple[dict[StepKey, 
     return found, unread
 
 
+def signs_of(texts: Iterable[str]) -> list[Signs]:
+    """Judge each text by itself."""
+    return [(*(judge(text) for judge in _OF_TEXT.values()), detect(text)) for text in texts]
+
+
 def add_text_traits(
-    steps: pl.DataFrame, texts: Mapping[str, str], known_prompts: Mapping[StepKey, str]
+    steps: pl.DataFrame, texts: Sequence[str], signs: Sequence[Signs], known_prompts: Mapping[StepKey, str]
 ) -> pl.DataFrame:
     """Add ``repetitive``, the signs of ``text_signs``, ``language_fits`` and ``echo`` to step rows.
 
     A trait is null where the text (or the prompt) is not known. Each distinct output is judged once, however many steps produced it.
-    """
 
-    written = list(texts.values())
-    kinds = {"output_sha256": pl.String, "output": pl.Int64}
-    outputs = pl.DataFrame({"output_sha256": list(texts), "output": range(len(written))}, kinds)
-    rows = steps.select("output_sha256", "language", *_STEP)
-    rows = rows.join(outputs, on="output_sha256", how="left", maintain_order="left").drop("output_sha256")
-    rows = rows.with_columns(numbered(rows, rows.columns).alias("number"))
+    Args:
+        steps: rows with ``output``, the place of their text.
+        texts: the distinct outputs.
+        signs: of :func:`signs_of`, one a text.
+        known_prompts: of :func:`prompts`.
+    """
+    rows = steps.select("output", "language", *_STEP, "task")
+    number = numbered(rows, ("output", "language", "workload", "task", "step_index")).alias("number")
+    rows = rows.drop("task").with_columns(number)
     # as many rows as there are texts, each in its place, not as there are steps; a place's texts one after another
     distinct = rows.drop_nulls().unique("number").sort(*_STEP, "output", "language")
-    signs: dict[int, tuple[bool | None, ...]] = {}
     judged: list[tuple[bool | None, ...]] = []
-    for language, workload, task_id, step_index, output in distinct.drop("number").iter_rows():
-        text, prompt = written[output], known_prompts.get((workload, task_id, step_index))
-        if output not in signs:
-            signs[output] = tuple(judge(text) for judge in _OF_TEXT.values())
-        judged.append((*signs[output], agrees(language, text), None if prompt is None else is_echo(text, prompt)))
+    for output, language, workload, task_id, step_index in distinct.drop("number").iter_rows():
+        text, prompt = texts[output], known_prompts.get((workload, task_id, step_index))
+        *own, found = signs[output]
+        echo = None if prompt is None else is_echo(text, prompt)
+        judged.append((*own, fits(language, found, text), echo))
     schema = dict.fromkeys((*_OF_TEXT, "language_fits", "echo"), pl.Boolean)
     traits = pl.DataFrame(judged, schema=schema, orient="row").with_columns(distinct["number"])
-    found = rows.select("number").join(traits, on="number", how="left", maintain_order="left")
-    return steps.hstack(found.drop("number"))
+    found_traits = rows.select("number").join(traits, on="number", how="left", maintain_order="left")
+    return steps.hstack(found_traits.drop("number"))

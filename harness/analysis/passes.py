@@ -7,6 +7,7 @@ in progress meanwhile follows from the times of the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -29,23 +30,38 @@ context of all, prompt tokens fed meanwhile a pass, and its own drafted tokens a
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
-    """How much of something was in progress, summed over time: ``at`` gives the integral up to a moment."""
+class _Line:
+    """Stretches of time in the order of their begins and ends, to say how much of something was in progress meanwhile."""
 
-    times: Vector
-    sums: Vector
+    begin: Vector
+    end: Vector
+    order: NDArray[np.intp]  # [2 · stretches]
+    apart: Vector  # from one begin or end to the next. # [2 · stretches - 1]
 
     @classmethod
-    def of(cls, begin: Vector, end: Vector, height: Vector) -> _Load:
+    def of(cls, begin: Vector, end: Vector) -> _Line:
         times = np.concatenate([begin, end])
         order = np.argsort(times, kind="stable")
-        times = times[order]
-        level = np.cumsum(np.concatenate([height, -height])[order])
-        return cls(times, np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))]))
+        return cls(begin, end, order, np.diff(times[order]))
 
-    def mean(self, begin: Vector, end: Vector) -> Vector:
-        """Return the mean over each stretch of time."""
-        whole: Vector = np.interp(end, self.times, self.sums) - np.interp(begin, self.times, self.sums)
+    def sums(self, height: Vector) -> Vector:
+        """Return the heights of all stretches in progress, summed over time up to each begin and end in order. # [2 · stretches]"""
+        level = np.cumsum(np.concatenate([height, -height])[self.order])
+        return np.concatenate([[0.0], np.cumsum(level[:-1] * self.apart)])
+
+    def means(self, height: Vector) -> Vector:
+        """Return the mean, over each stretch, of the heights of all stretches that are in progress."""
+        until = np.empty(len(self.order))
+        until[self.order] = self.sums(height)
+        begins, ends = np.split(until, 2)
+        means: Vector = (ends - begins) / (self.end - self.begin)
+        return means
+
+    def over(self, height: Vector, begin: Vector, end: Vector) -> Vector:
+        """Return the same over other stretches."""
+        times = np.concatenate([self.begin, self.end])[self.order]
+        sums = self.sums(height)
+        whole: Vector = np.interp(end, times, sums) - np.interp(begin, times, sums)
         return whole / (end - begin)
 
 
@@ -57,46 +73,61 @@ def decode_passes(steps: pl.DataFrame) -> pl.DataFrame:
     """
     own = steps.filter(
         pl.col("done") & pl.col("first_token_ns").is_not_null() & (pl.col("end_ns") > pl.col("first_token_ns"))
-    )
-    frames = [pl.DataFrame(schema=PASSES)]
-    frames += [_of_cell(cell) for cell in own.partition_by("cell", maintain_order=True)]
-    return pl.concat(frames)
-
-
-def _of_cell(cell: pl.DataFrame) -> pl.DataFrame:
+    ).sort("cell", maintain_order=True)
+    if own.is_empty():
+        return pl.DataFrame(schema=PASSES)
     passes = pl.when(pl.col("decode_passes") > 0).then(pl.col("decode_passes"))
-    cell = cell.with_columns(
-        drafted=(pl.col("num_draft_tokens").fill_null(0) / passes).fill_null(strategy="mean").fill_null(0.0),
+    drafted = pl.col("num_draft_tokens").fill_null(0) / passes
+    own = own.with_columns(
+        drafted=drafted.fill_null(drafted.mean().over("cell")).fill_null(0.0),
         asked=(pl.col("prompt_tokens") - pl.col("cached_tokens").fill_null(0)).clip(lower_bound=0).fill_null(0),
         held=pl.col("prompt_tokens").fill_null(0) + pl.col("output_tokens").fill_null(0) / 2,
+        origin=pl.col("due_ns").min().over("cell"),  # nanoseconds since start-up lose digits as floats
     )
-    origin: int = cell["due_ns"].to_numpy().min().item()  # nanoseconds since start-up lose digits as floats
-    sent, first, end = (_since(cell[f"{name}_ns"], origin) for name in ("sent", "first_token", "end"))
-    drafted, asked, held = (cell[name].cast(pl.Float64).to_numpy() for name in ("drafted", "asked", "held"))
-    reading = np.maximum(first - sent, 1.0)
-    loads = {
-        "batch": _Load.of(first, end, np.ones(len(first))),
-        "tokens": _Load.of(first, end, 1.0 + drafted),
-        "context": _Load.of(first, end, held),
-    }
-    means = {name: load.mean(first, end) for name, load in loads.items()}
-    fed = _Load.of(first - reading, first, asked / reading).mean(first, end) * (end - first)
+    calls = _Calls(
+        *((own[f"{name}_ns"].fill_null(own["origin"]) - own["origin"]).cast(pl.Float64).to_numpy()
+          for name in ("sent", "first_token", "end")),
+        *(own[name].cast(pl.Float64).to_numpy() for name in ("drafted", "asked", "held")),
+    )  # fmt: skip
+    ends = [*np.flatnonzero(np.diff(own["cell"].to_numpy())) + 1, own.height]
+    parts = [calls.of_cell(slice(begin, end)) for begin, end in pairwise([0, *ends])]
+    means = {name: pl.Series(np.concatenate([part[name] for part in parts])) for name in parts[0]}
     counted = (pl.col("phase") == "counted") & pl.col("steady") & pl.col("error_kind").is_null()
     return (
-        cell.with_columns(
-            **{name: pl.Series(values) for name, values in means.items()},
-            prefill=pl.Series(fed) / pl.col("decode_passes"),
+        own.with_columns(
+            **means,
             decode_ms=(pl.col("end_ns") - pl.col("first_token_ns")) / 1e6,
             passes="decode_passes",
         )
+        .with_columns(pl.col("prefill") / pl.col("decode_passes"))
         .filter(counted & (pl.col("passes") >= LEAST_PASSES))
         .select(pl.col(name).cast(kind) for name, kind in PASSES.items())
     )
 
 
-def _since(times: pl.Series, origin: int) -> Vector:
-    since: Vector = (times.fill_null(origin) - origin).cast(pl.Float64).to_numpy()
-    return since
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls in the order of their cells: times since the first was due, and what each weighs while it decodes. # [calls] each"""
+
+    sent: Vector
+    first: Vector
+    end: Vector
+    drafted: Vector
+    asked: Vector
+    held: Vector
+
+    def of_cell(self, own: slice) -> dict[str, Vector]:
+        """Return the means over each call of what was in progress meanwhile, and the prompt tokens fed; of the calls of one cell."""
+        sent, first, end = self.sent[own], self.first[own], self.end[own]
+        reading = np.maximum(first - sent, 1.0)
+        line = _Line.of(first, end)
+        fed = _Line.of(first - reading, first).over(self.asked[own] / reading, first, end) * (end - first)
+        return {
+            "batch": line.means(np.ones(len(first))),
+            "tokens": line.means(1.0 + self.drafted[own]),
+            "context": line.means(self.held[own]),
+            "prefill": fed,
+        }
 
 
 def batches(found: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -64,21 +64,24 @@ def percentiles(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
     rows = [
         row
         for frame, metrics in ((steps, STEP_METRICS), (tasks, TASK_METRICS))
-        for place, part in _inside(frame, metrics.values()).group_by(LOAD, maintain_order=True)
+        for place, part in _inside(frame, tuple(metrics.values()))
         for metric, column in metrics.items()
-        for row in _of(part.select("task_id", column).drop_nulls(column), (*place, metric))
+        for row in _of(part.select("task", column).drop_nulls(column), (*place, metric))
     ]
     return pl.DataFrame(rows, schema=PERCENTILES_SCHEMA, orient="row").sort(PERCENTILES[:5])
 
 
-def _inside(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
-    narrow = counted(frame.select(*LOAD, "task_id", "phase", "done", "steady", *columns)).filter("steady")
-    # tasks are only counted, and numbers are counted faster than names
-    return narrow.with_columns(pl.col("task_id").cast(pl.Categorical).to_physical())
+def _inside(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[tuple[object, ...], pl.DataFrame]]:
+    """Yield each load with the values of its tasks; cells have numbers, which tell rows apart faster than the names of their loads."""
+    inside = counted(frame.select(*LOAD, "cell", "task", "phase", "done", "steady", *columns)).filter("steady")
+    loads = inside.group_by("cell", maintain_order=True).agg(pl.col(LOAD).first())
+    of_cell = inside.select("cell", "task", *columns).partition_by("cell", as_dict=True)
+    for place, cells in loads.group_by(LOAD, maintain_order=True):
+        yield place, pl.concat([of_cell[cell,] for cell in cells["cell"]])
 
 
 def _of(values: pl.DataFrame, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    n, n_tasks = values.height, values["task_id"].n_unique()
+    n, n_tasks = values.height, values["task"].n_unique()
     if not n:
         return
     ordered = values.to_series(1).sort()

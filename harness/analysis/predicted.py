@@ -68,9 +68,8 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     only_bare = bool(
         timed.height and bare.height
     )  # then single calls say how large batches and contexts were, nothing of costs
-    steps = records.steps.select(NEEDED)
-    steps = steps.join(bare, on=["workload", "arm"], how="semi") if only_bare else steps
-    passes = decode_passes(steps)
+    steps = records.steps.select(*NEEDED, "drafter")
+    passes = decode_passes(steps.filter(~pl.col("drafter")) if only_bare else steps)
     fit = _fit(records, timed, passes, leave_out)
     subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest)))
     if fit is None:
@@ -169,24 +168,26 @@ def _trees(manifest: Mapping[str, Any]) -> set[str]:
 
 def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str]) -> list[Subject]:
     cells = records.cells.select("cell", "workload", "arm", "concurrency")
-    steps = records.steps.select(
-        NEEDED_BY_PROFILE
-    )  # a copy of all columns for each arm and workload takes most of the time
+    parts = records.steps.select(NEEDED_BY_PROFILE).partition_by("workload", "arm", as_dict=True)
     placed = rounds.join(cells, on="cell", how="left")
+    nothing = records.steps.select(NEEDED_BY_PROFILE).clear()
     found = []
     arms = list(dict.fromkeys(arm for plan in records.plans for arm in plan.drafting))
     for arm in arms:
         having = [plan for plan in records.plans if arm in plan.drafting]
         for plan in [*having, None] if len(having) > 1 else having:
+            of_arm = [part for (name, of), part in parts.items() if of == arm and (plan is None or plan.name == name)]
+            steps = pl.concat(of_arm or [nothing])
             own = pl.col("arm") == arm
             context = pl.lit(True)
             if plan is not None:
                 own &= pl.col("workload") == plan.name
                 context = pl.col("workload") == plan.name
             if any(arm in item.goodput for item in having):  # with less load its controller drafts more freely
-                least = steps.filter(own & pl.col("done"))["concurrency"].min()
+                least = steps.filter("done")["concurrency"].min()
                 own &= pl.col("concurrency") == least
-            seen = profile(steps.filter(own), placed.filter(own), chain=arm not in trees)
+                steps = steps.filter(pl.col("concurrency") == least)
+            seen = profile(steps, placed.filter(own), chain=arm not in trees)
             each = _context(passes.filter(context))
             if seen is not None and each is not None:
                 found.append(Subject(None if plan is None else plan.name, arm, seen, each))

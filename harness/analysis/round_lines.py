@@ -14,9 +14,11 @@ import polars as pl
 
 from harness.store import RunFolder
 
-LINES = pl.Schema({"place": pl.String(), "offset": pl.Int64(), "length": pl.Int64(), "rounds": pl.Int64()})
-"""One row a line: the place as text, where the line begins, its bytes, and how many rounds it holds."""
-_PLACE = r'^\{"step":(\["[^"\\]*","[^"\\]*",\d+,\d+,\d+,\d+,\d+\]),"task_id":"'
+LINES = pl.Schema({"place": pl.String(), "offset": pl.Int64(), "length": pl.Int64()})
+"""One row a line: the place as text, where the line begins, and its bytes."""
+_START = '{"step":'
+_PLACE = r'^\["[^"\\]*","[^"\\]*",\d+,\d+,\d+,\d+,\d+\]$'
+_BEHIND = b',"task_id":"'
 _NEVER = "\x01"  # JSON has no such byte, so that a line is one field
 
 
@@ -33,23 +35,30 @@ def round_lines(folder: RunFolder) -> pl.DataFrame:
     return _read(folder) if found is None else found
 
 
-def place(*columns: str) -> pl.Expr:
-    """Return the place of a step as text; columns are workload, arm, concurrency, repeat, attempt, instance and step index."""
-    return pl.format('["{}","{}",{},{},{},{},{}]', *columns)
+def cell_place() -> pl.Expr:
+    """Return what the places of a cell's steps have in common, as bytes: workload, arm, concurrency, repeat and attempt."""
+    end = pl.col("place").str.find(r",\d+,\d+\]$")
+    return _bytes(pl.col("place"), pl.lit(0), end)
+
+
+def _bytes(text: pl.Expr, start: pl.Expr, length: pl.Expr) -> pl.Expr:
+    return text.cast(pl.Binary).bin.slice(start, length)
 
 
 def _scanned(file: Path) -> pl.DataFrame | None:
     """Return the lines, ``None`` where one is not as a run writes it, or too plain a look at them does not add up."""
-    line = pl.col("line")
+    line, end = pl.col("line"), pl.col("end")
+    behind = _bytes(line, end + 1, pl.lit(len(_BEHIND)))
     try:
         found = (
             pl.scan_csv(file, has_header=False, schema={"line": pl.String}, separator=_NEVER, quote_char=None)
+            .with_columns(end=line.str.find("]", literal=True).cast(pl.Int64))
             .select(
-                place=line.str.extract(_PLACE),
+                place=_bytes(line, pl.lit(len(_START)), end + 1 - len(_START)).cast(pl.String),
                 length=line.str.len_bytes().cast(pl.Int64) + 1,
-                rounds=line.str.count_matches("],[", literal=True).cast(pl.Int64) + 1,
-                whole=line.str.ends_with("]}"),
+                whole=line.str.starts_with(_START) & line.str.ends_with("]}") & (behind == _BEHIND),
             )
+            .with_columns(whole=pl.col("whole") & pl.col("place").str.contains(_PLACE))
             .collect(engine="streaming")
         )
     except pl.exceptions.PolarsError:
@@ -59,7 +68,7 @@ def _scanned(file: Path) -> pl.DataFrame | None:
         cut = stream.read(1) != b"\n"
     size = file.stat().st_size + cut  # a last line without its end was counted with one
     lines = found.head(-1) if cut else found
-    if found["length"].sum() != size or lines["place"].null_count() or not lines["whole"].all():
+    if found["length"].sum() != size or not lines["whole"].fill_null(False).all():
         return None
     return lines.with_columns(offset=pl.col("length").cum_sum() - pl.col("length")).select(LINES.names())
 
@@ -71,11 +80,11 @@ def _read(folder: RunFolder) -> pl.DataFrame:
     return pl.DataFrame(_rows(folder.rounds_file()), schema=LINES, orient="row")
 
 
-def _rows(file: Path) -> Iterator[tuple[str, int, int, int]]:
+def _rows(file: Path) -> Iterator[tuple[str, int, int]]:
     offset = 0
     with file.open("rb") as stream:
         for line in stream:
             if line.endswith(b"\n"):
                 row = orjson.loads(line)
-                yield orjson.dumps(row["step"]).decode(), offset, len(line), len(row["rounds"])
+                yield orjson.dumps(row["step"]).decode(), offset, len(line)
             offset += len(line)

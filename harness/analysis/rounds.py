@@ -6,15 +6,17 @@ that rounds which many requests shared are complete in it: all workloads of a ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import fields
-from itertools import zip_longest
+from io import BytesIO
+from typing import Any, BinaryIO
 
 import orjson
 import polars as pl
 
 from harness.analysis.frames import CELL
-from harness.analysis.round_lines import round_lines
+from harness.analysis.round_lines import cell_place, round_lines
 from harness.errors import RunFolderError
 from harness.records import Round
 from harness.store import RunFolder
@@ -24,6 +26,7 @@ LEAST = 300  # of each cell, however many cells there are
 DEEP_CELLS = 3  # of each arm and load
 DEEP_TURNS = 4  # their calls in the stretch, for each task in progress
 FIELDS = tuple(item.name for item in fields(Round))
+LEAST_FIELDS = 3  # of a round: those of engines that tell nothing else
 ROUNDS = pl.Schema(
     {"cell": pl.UInt32, "task_id": pl.String, "instance": pl.Int64, "step_index": pl.Int64}
     | dict.fromkeys(FIELDS, pl.Int64)
@@ -54,37 +57,35 @@ def read_rounds(
         RunFolderError: if one of the lines that are read is damaged.
     """
     done = cells.filter(pl.col("status") == "done")
-    of_cell = pl.format('["{}","{}",{},{},{}', *CELL, "attempt")
+    of_cell = pl.format('["{}","{}",{},{},{}', *CELL, "attempt").cast(pl.Binary)
     found = round_lines(folder) if lines is None else lines
     deep = pl.int_range(pl.len()).over("arm", "concurrency") < DEEP_CELLS
     turns = done.select(
         "cell", of_cell=of_cell, turns=pl.when(deep).then(DEEP_TURNS * pl.col("concurrency")).otherwise(1)
     )
-    found = found.with_columns(of_cell=pl.col("place").str.extract(r"^(.*),\d+,\d+\]$")).join(
-        turns, on="of_cell", how="inner", maintain_order="left"
+    places = found.select(of_cell=cell_place(), row=pl.int_range(pl.len()))
+    places = places.filter(
+        (pl.col("of_cell") != pl.col("of_cell").shift(1)).fill_null(True)
+    )  # a cell's lines stand together
+    stretches = places.with_columns(end=pl.col("row").shift(-1).fill_null(found.height))
+    parts = (
+        stretches.join(turns, on="of_cell", how="inner", maintain_order="left")
+        .group_by("cell", "turns", maintain_order=True)
+        .agg(row=pl.int_ranges("row", "end").explode())
     )
-    if found.is_empty():
+    if parts.is_empty():
         return pl.DataFrame(schema=ROUNDS)
-    parts = found.partition_by("cell", maintain_order=True)
-    share = max(LEAST, sample // len(parts))
-    rows: list[list[int | None]] = []
-    places: list[tuple[int, str, int, int]] = []
+    share = max(LEAST, sample // parts.height)
+    own: list[pl.DataFrame] = []
+    bodies: list[bytes] = []
     with folder.rounds_file().open("rb") as stream:
-        for part in parts:
-            number, least = part["cell"][0], part["turns"][0]
-            for offset, length in _middle(part, share, least):
-                stream.seek(offset)
-                own = _rounds(stream.read(length), folder, number, places)
-                rows += own
-    if not rows:
-        return pl.DataFrame(schema=ROUNDS)
-    values = [*zip_longest(*rows), *[(None,) * len(rows)] * len(FIELDS)][
-        : len(FIELDS)
-    ]  # rows of older runs are shorter
-    columns = [*zip(*places, strict=True), *values]
-    return pl.DataFrame(
-        [pl.Series(name, column, kind) for (name, kind), column in zip(ROUNDS.items(), columns, strict=True)]
-    )
+        for number, least, rows in zip(parts["cell"], parts["turns"], parts["row"], strict=True):
+            lines_of_cell, texts = _middle(found, rows, stream, share, least)
+            own.append(lines_of_cell.select(pl.lit(number, pl.UInt32).alias("cell"), "place"))
+            bodies += texts
+    lines_read = pl.concat(own)
+    columns = _columns(lines_read, bodies)
+    return _rows(lines_read, bodies, folder) if columns is None else columns
 
 
 def engine_rounds(rounds: pl.DataFrame) -> pl.DataFrame:
@@ -107,32 +108,71 @@ def engine_rounds(rounds: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _middle(lines: pl.DataFrame, share: int, least: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of the lines around the middle: so many that they hold ``share`` rounds, and ``least`` at the least."""
-    rounds = lines["rounds"].to_list()
-    low = high = len(rounds) // 2
+def _middle(
+    lines: pl.DataFrame, rows: pl.Series, stream: BinaryIO, share: int, least: int
+) -> tuple[pl.DataFrame, Sequence[bytes]]:
+    """Return the lines around the middle and what they say: so many that they hold ``share`` rounds, and ``least`` at the least."""
+    most, middle = max(share, least), len(rows) // 2  # every line holds a round
+    first = max(0, middle - most)
+    near = lines[rows.slice(first, 2 * most)]
+    spans = near.select("offset", "length").rows()
+    found: deque[bytes] = deque()
+    low = high = middle - first
     taken = 0
-    while (taken < share or high - low < least) and (low > 0 or high < len(rounds)):
-        if high < len(rounds):
-            taken += rounds[high]
+    while (taken < share or high - low < least) and (low > 0 or high < len(spans)):
+        if high < len(spans):
+            found.append(_line(stream, *spans[high]))
+            taken += _count(found[-1])
             high += 1
         if low > 0 and (taken < share or high - low < least):
             low -= 1
-            taken += rounds[low]
-    yield from lines.slice(low, high - low).select("offset", "length").iter_rows()
+            found.appendleft(_line(stream, *spans[low]))
+            taken += _count(found[0])
+    return near.slice(low, high - low), found
 
 
-def _rounds(
-    line: bytes, folder: RunFolder, number: int, places: list[tuple[int, str, int, int]]
-) -> list[list[int | None]]:
-    """Return the rounds of one line as lists, and add where each belongs to ``places``."""
+def _line(stream: BinaryIO, offset: int, length: int) -> bytes:
+    stream.seek(offset)
+    return stream.read(length)
+
+
+def _count(line: bytes) -> int:
+    return line.count(b"],[") + 1
+
+
+def _columns(lines: pl.DataFrame, bodies: Sequence[bytes]) -> pl.DataFrame | None:
+    """Return the rounds of some lines, ``None`` where one is not as a run writes it."""
+    schema = {"task_id": pl.String(), "rounds": pl.List(pl.List(pl.Int64))}
     try:
-        row = orjson.loads(line)
-        own: list[list[int | None]] = row["rounds"]
-        place = (number, row["task_id"], row["step"][5], row["step"][6])
-        if not all(isinstance(item, list) and 3 <= len(item) <= len(FIELDS) for item in own):
-            raise ValueError("a round is no list of numbers")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise RunFolderError(f"{folder.rounds_file()}: damaged line ({error}); restore it or run again") from error
-    places += [place] * len(own)
-    return own
+        read = pl.read_ndjson(BytesIO(b"".join(bodies)), schema=schema)
+    except pl.exceptions.PolarsError:
+        return None
+    counts = pl.Series([_count(body) for body in bodies])
+    if read.height != lines.height or not (read["rounds"].list.len().clip(1) == counts).fill_null(False).all():
+        return None
+    instance, step_index = (
+        pl.col("place").str.extract(pattern).cast(pl.Int64) for pattern in (r",(\d+),\d+\]$", r",(\d+)\]$")
+    )
+    one = pl.col("rounds").list
+    rounds = lines.select("cell", instance=instance, step_index=step_index).hstack(read)
+    rounds = rounds.filter(one.len() > 0).explode("rounds")
+    if not rounds.select(one.len().is_between(LEAST_FIELDS, len(FIELDS)).fill_null(False).all()).item():
+        return None
+    rounds = rounds.with_columns(one.get(place, null_on_oob=True).alias(name) for place, name in enumerate(FIELDS))
+    return rounds.select(ROUNDS.names())
+
+
+def _rows(lines: pl.DataFrame, bodies: Sequence[bytes], folder: RunFolder) -> pl.DataFrame:
+    """Return the same line by line: slower, and it names what is damaged."""
+    rows: list[tuple[Any, ...]] = []
+    for number, body in zip(lines["cell"], bodies, strict=True):
+        try:
+            line = orjson.loads(body)
+            place = (number, line["task_id"], line["step"][5], line["step"][6])
+            for item in line["rounds"]:
+                if not isinstance(item, list) or not LEAST_FIELDS <= len(item) <= len(FIELDS):
+                    raise ValueError("a round is no list of numbers")
+                rows.append((*place, *item, *[None] * (len(FIELDS) - len(item))))  # rows of older runs are shorter
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise RunFolderError(f"{folder.rounds_file()}: damaged line ({error}); restore it or run again") from error
+    return pl.DataFrame(rows, schema=ROUNDS, orient="row")

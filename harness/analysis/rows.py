@@ -7,8 +7,7 @@ run has the rows of an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from io import BytesIO
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ import polars as pl
 from harness.analysis.frames import CELL
 from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
+from harness.analysis.step_lines import read_lines
 from harness.errors import RunFolderError
 from harness.records import ENGINE_DIED
 from harness.store import RunFolder
 
-BLOCK = 64 << 20  # bytes of step rows that are parsed at a time
 Columns = dict[str, type[pl.DataType] | pl.DataType]
 COUNTERS: Columns = {
     "num_drafts": pl.Int64,
@@ -58,6 +57,7 @@ STEP_ROWS = pl.Schema(
     | {"spec_source": pl.String, "finish_reason": pl.String, "chunks": pl.Int64}
     | {"error_kind": pl.String, "error_message": pl.String}
 )
+MOMENTS = ("due_ns", "sent_ns", "first_token_ns", "end_ns")
 CELL_ROWS = pl.Schema(
     KEY
     | {"order": pl.Int64, "status": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "counted_tasks": pl.Int64}
@@ -72,7 +72,7 @@ CELL_ROWS = pl.Schema(
 def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the step rows of the chosen attempts and one row a cell.
 
-    Steps gain ``same``, a number that a step has in common with the same step of other arms.
+    Steps gain ``same``, a number that a step has in common with the same step of other arms, and ``task``, one for each name of a task.
     Cells gain ``cell`` (a number that joins the two frames) and a ``status``: ``done``, ``failed``, ``unfinished`` (killed before it
     ended) or ``foreign`` (workload, arm or concurrency not in the manifest). Only done cells count in figures; the step rows carry
     that as ``done``.
@@ -81,7 +81,13 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
         RunFolderError: if a line other than a half-written last one is damaged.
     """
     steps = _scan(folder.steps_file(), folder)
-    cells = _choose(_cell_rows(folder), steps.select(*KEY).unique())
+    begins = steps.select(
+        pl.any_horizontal(pl.col(name) != pl.col(name).shift(1) for name in KEY).fill_null(True)
+    ).to_series()
+    keys = steps.select(*KEY).filter(
+        begins
+    )  # the steps of a cell stand together: what tells cells apart is looked at once
+    cells = _choose(_cell_rows(folder), keys.unique())
     planned = pl.DataFrame(
         [(plan.name, arm, load) for plan in plans for arm in plan.methods for load in plan.concurrency],
         schema={name: KEY[name] for name in CELL[:3]},
@@ -92,10 +98,11 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     )
     cells = cells.sort("order", *CELL, nulls_last=True).drop("planned").with_row_index("cell")
     chosen = cells.select("cell", *KEY, done=pl.col("status") == "done")
-    # beside the key alone: a join copies every column that it is given
-    found = steps.select(*KEY).join(chosen, on=list(KEY), how="left", maintain_order="left").select("cell", "done")
-    steps = steps.hstack(found)
-    steps = steps.filter(pl.col("cell").is_not_null()) if found["cell"].null_count() else steps
+    of_run = keys.join(chosen, on=list(KEY), how="left", maintain_order="left")
+    run = begins.cum_sum() - 1
+    task = steps["task_id"].cast(pl.Categorical).to_physical()
+    steps = steps.with_columns(of_run["cell"].gather(run), of_run["done"].gather(run), task.alias("task"))
+    steps = steps.filter(pl.col("cell").is_not_null()) if of_run["cell"].null_count() else steps
     return steps.with_columns(_same(steps, cells)), cells
 
 
@@ -104,10 +111,9 @@ def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
 
     It stands for workload, concurrency, repeat, task, instance and step index.
     """
-    places = cells.select("cell", place=numbered(cells, ("workload", "concurrency", "repeat")))
-    rows = steps.select("task_id", "instance", "step_index", "cell")
-    rows = rows.join(places, on="cell", how="left", maintain_order="left")
-    return numbered(rows, ("place", "task_id", "instance", "step_index")).alias("same")
+    place = numbered(cells, ("workload", "concurrency", "repeat")).gather(steps["cell"])  # cells stand in their order
+    rows = steps.select("task", "instance", "step_index", place=place)
+    return numbered(rows, ("place", "task", "instance", "step_index")).alias("same")
 
 
 def deaths(folder: RunFolder) -> pl.DataFrame:
@@ -120,30 +126,13 @@ def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:
     if not path.exists() or path.stat().st_size == 0:
         return pl.DataFrame(schema=STEP_ROWS)
     try:
-        parts = [pl.read_ndjson(block, schema=STEP_ROWS) for block in blocks(path)]
+        rows = read_lines(path, STEP_ROWS, MOMENTS)
     except pl.exceptions.PolarsError as error:
         raise _damaged(folder, str(error)) from error
-    rows = pl.concat(parts) if parts else pl.DataFrame(schema=STEP_ROWS)
     lacking = rows.select(pl.any_horizontal(pl.col(ALWAYS).is_null()).arg_true()).to_series()
     if lacking.len():
         raise _damaged(folder, f"row {lacking[0] + 1} is no step")
     return rows
-
-
-def blocks(path: Path) -> Iterator[BytesIO]:
-    """Yield the whole lines of a file, so many bytes at a time that a file of any size needs little memory beside its columns.
-
-    A kill cuts the last line, which is left out.
-    """
-    left = b""
-    with path.open("rb") as stream:
-        while data := stream.read(BLOCK):
-            end = data.rfind(b"\n") + 1
-            if end:
-                yield BytesIO(left + data[:end])
-                left = data[end:]
-            else:
-                left += data
 
 
 def _damaged(folder: RunFolder, why: str) -> RunFolderError:

@@ -59,30 +59,35 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
     with ThreadPoolExecutor(1) as beside:  # both cores of a small machine: most of this runs outside the interpreter
         models = beside.submit(predict, folder, records, break_evens)
         losses = beside.submit(language_loss, steps, tasks, plans)
-        carried = beside.submit(carrying, steps, tasks, plans)
         samples = beside.submit(percentiles, steps, tasks)
+        carried = beside.submit(carrying, steps, tasks, plans)
+        repeats = beside.submit(repeats_needed, paired)
 
         compared = compare(steps, plans, records.tokens)
-        steps = add_text_traits(steps, records.texts, records.prompts)
+        steps = add_text_traits(steps, tuple(records.texts.values()), records.signs, records.prompts)
         steps = add_identical(steps, compared)
-        same = lossless(compared)
-        goals, attained = slo(steps, tasks, plans)
+        drafters = beside.submit(drafter_table, steps, tasks, paired, speed_ups)
+        of_loads = beside.submit(times, steps, tasks, cells)
+        limits = beside.submit(headline_limits, tasks, compared)
         accepted = acceptance(steps)
         survived = survival(steps)
-        drafters = drafter_table(steps, tasks, paired, speed_ups, plans)
-    modelled, sampled = models.result(), samples.result()
+        same = lossless(compared)
+        goals, attained = slo(steps, tasks, plans)
+        sampled = samples.result()
+        found = doubts(folder, records, steps, cells, unsure(sampled, plans))
+        said = verdicts(curve_list, break_evens, same, steps)
+    modelled = models.result()
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
     )
-    found = doubts(folder, records, steps, cells, unsure(sampled, plans))
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     figures = summary(
-        times(steps, tasks, cells),
+        of_loads.result(),
         pooled.select(*LOAD, "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass"),
         headline,
         same.select(*LOAD, "identical_share"),
         attained,
-        headline_limits(tasks, compared),
+        limits.result(),
     )
     analysis = RunAnalysis(
         manifest=folder.manifest,
@@ -92,17 +97,17 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         summary=_plain(cautions.add(figures, found), SUMMARY),
         acceptance=_plain(cautions.add(accepted, found), ACCEPTANCE),
         survival=cautions.add(survived, found),
-        drafters=_plain(cautions.add(drafters, found), DRAFTERS),
+        drafters=_plain(cautions.add(drafters.result(), found), DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
         slo=goals,
         thresholds=pl.DataFrame(schema=SCHEMA),
         findings=tuple(found),
-        verdicts=verdicts(curve_list, break_evens, same, steps),
+        verdicts=said,
         percentiles=sampled,
         agents=agents(carried.result()),
-        repeats=repeats_needed(paired),
+        repeats=repeats.result(),
         costs=modelled.costs,
         predicted=modelled.predicted,
         predicted_break_even=modelled.break_even,

@@ -7,7 +7,8 @@ import polars as pl
 from harness.analysis.frames import CELL
 from harness.analysis.window import steady_window
 
-TASK = ("cell", "phase", "instance", "task_id")
+_ROWS = 1 << 40  # more than a run has
+TASK = ("cell", "phase", "instance", "task")
 OK = pl.col("error_kind").is_null()
 CUT_TAIL = (pl.col("phase") == "cool_down") & (pl.col("error_kind") == "cancelled")
 """The tail of a cell is cancelled once the last counted task has ended: that is no failure."""
@@ -24,7 +25,8 @@ def add_times(rows: pl.DataFrame, arms: pl.DataFrame) -> pl.DataFrame:
     """
     origin = pl.col("due_ns").min().over("cell")
     drafts = pl.col("num_drafts") > 0
-    return rows.join(arms, on=["workload", "arm"], how="left", maintain_order="left").with_columns(
+    roles = rows.select("cell", "workload", "arm").unique("cell").join(arms, on=["workload", "arm"], how="left")
+    return rows.join(roles.select("cell", "drafter"), on="cell", how="left", maintain_order="left").with_columns(
         *(
             (pl.col(f"{name}_ns") - origin).truediv(1e9).alias(f"{name}_s")
             for name in ("due", "sent", "first_token", "end")
@@ -55,19 +57,33 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
     Task time runs from the due time of the first step to the end of the last. Without waits it is the sum of the step latencies:
     that leaves out the waits as they really were (next due − previous end), not as they were recorded.
     """
-    whole = pl.col("steps").max().over("workload", "task_id")
-    tasks = steps.group_by(TASK, maintain_order=True).agg(
-        *(pl.col(name).first() for name in (*CELL, "done")),
-        # a task may mix languages; the one most of its steps have stands for it, the first in case of a tie
-        language=pl.col("language").mode(maintain_order=True).first(),
-        steps=pl.len(),
-        start_ns=pl.col("due_ns").min(),
-        end_ns=pl.col("end_ns").max(),
-        busy_ns=(pl.col("end_ns") - pl.col("due_ns")).sum(),
-        failed=FAILED.any(),
-        cut=CUT_TAIL.any(),
-        output_tokens=pl.when(pl.col("output_tokens").is_not_null().all()).then(pl.col("output_tokens").sum()).first(),
+    whole = pl.col("steps").max().over("workload", "task")
+    # a task may mix languages; the one most of its steps have stands for it, the first in case of a tie
+    languages = steps["language"].unique(maintain_order=True)
+    scores = {name: _score(pl.col("language") == name).alias(f"score {name}") for name in languages}
+    best = pl.max_horizontal(f"score {name}" for name in languages) if scores else pl.lit(None)
+    language = pl.coalesce(
+        pl.lit(None, pl.String),
+        *(pl.when(pl.col(f"score {name}") == best).then(pl.lit(name)) for name in languages),
     )
+    tasks = (
+        steps.with_row_index("row")
+        .group_by(TASK, maintain_order=True)
+        .agg(
+            *(pl.col(name).first() for name in (*CELL, "task_id", "done")),
+            *scores.values(),
+            steps=pl.len(),
+            start_ns=pl.col("due_ns").min(),
+            end_ns=pl.col("end_ns").max(),
+            busy_ns=(pl.col("end_ns") - pl.col("due_ns")).sum(),
+            failed=FAILED.any(),
+            cut=CUT_TAIL.any(),
+            output_tokens=pl.when(pl.col("output_tokens").is_not_null().all())
+            .then(pl.col("output_tokens").sum())
+            .first(),
+        )
+    )
+    tasks = tasks.with_columns(language=language).drop(f"score {name}" for name in languages)
     short = (pl.col("steps") < whole) & (
         pl.col("phase") != "warm_up"
     )  # the warm-up sends only the first step of a task
@@ -81,6 +97,11 @@ def task_rows(steps: pl.DataFrame) -> pl.DataFrame:
         task_time_s=pl.when("ok").then((pl.col("end_ns") - pl.col("start_ns")) / 1e9),
         slot_s=(pl.col("end_ns") - pl.col("start_ns")) / 1e9,
     )
+
+
+def _score(own: pl.Expr) -> pl.Expr:
+    """Return a number that is higher the more rows there are, and among as many the earlier the first stands; null without any."""
+    return own.sum().cast(pl.Int64) * _ROWS - pl.when(own).then("row").min().cast(pl.Int64)
 
 
 def windows(tasks: pl.DataFrame) -> pl.DataFrame:

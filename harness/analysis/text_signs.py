@@ -61,12 +61,16 @@ def is_random(text: str) -> bool | None:
     head = text[:JUDGED]
     if not head.strip():
         return None
-    letters = Counter(head)  # a text has far fewer different letters than letters
-    if _sum(letters, _is_garbled) >= GARBLED_SHARE * len(head) or _many_scripts(letters):
+    different = set(
+        head
+    )  # a text has far fewer different letters than letters, and most texts none that speak against them
+    garbled = any(map(_is_garbled, different)) and _sum(Counter(head), _is_garbled) >= GARBLED_SHARE * len(head)
+    if garbled or (len({*map(_script, different)} - {""}) >= SCRIPTS and _many_scripts(Counter(head))):
         return True
     language = detect(head)
     if language == "ko":
-        return _sum(letters, _is_rare) >= RARE_SYLLABLES * _sum(letters, _is_hangul)
+        letters = Counter(head if any(map(_is_rare, different)) else "")
+        return bool(letters) and _sum(letters, _is_rare) >= RARE_SYLLABLES * _sum(letters, _is_hangul)
     words = LATIN_WORD.findall(head.lower())[:-1]  # the last may be cut off
     if language != "en" or len(words) < SHORTEST_WORDS:
         return None

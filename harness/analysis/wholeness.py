@@ -14,16 +14,14 @@ import polars as pl
 
 from harness.analysis.frames import CELL, Finding, Severity
 from harness.analysis.numbering import numbered
-from harness.analysis.round_lines import place
-from harness.analysis.steps import TASK
 from harness.analysis.validity import finding
 
 if TYPE_CHECKING:
     from harness.analysis.loading import Records
 
 Row = tuple[Severity, str | None, str, str | None, str | None]
-_PLACE = (*CELL, "attempt", "instance", "step_index")
-NEEDED = (*_PLACE, "cell", "phase", "task_id", "output_sha256", "spec_source")
+_STEP = ("cell", "phase", "instance", "task", "step_index")
+NEEDED = (*_STEP, "done", "output", "output_sha256", "spec_source")
 SETTINGS = ("steps_missing", "steps_doubled", "cells_missing", "outputs_missing", "rounds_missing", "one_run")
 """What can stand as ``setting`` in a comparison; the texts stand in ``reports/texts``."""
 
@@ -47,59 +45,69 @@ class Wholeness:
     n_rounds_missing: int
 
 
-def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, texts: Collection[str], lines: pl.DataFrame) -> Wholeness:
+def wholeness(steps: pl.DataFrame, cells: pl.DataFrame, lines: pl.DataFrame) -> Wholeness:
     """Compare the steps and cells that ``rows.read_rows`` returned with each other and with the texts and rounds of the folder.
 
     Args:
-        steps: rows of steps.
+        steps: rows of steps, with ``output``, which is null where their text is not stored.
         cells: rows of cells.
-        texts: hashes of the stored outputs.
         lines: of ``round_lines.round_lines``.
     """
     done = cells.filter(pl.col("status") == "done")
-    own = steps.filter("done").select(NEEDED)
+    own = steps.select(NEEDED).filter("done")
     once = _once(own)
     twice = own.group_by("cell").len("rows").join(once.group_by("cell").len("once"), on="cell")
     twice = twice.select("cell", n_steps=pl.col("rows").cast(pl.Int64) - pl.col("once").cast(pl.Int64))
-    counts = done.join(_counts(once), on="cell", how="left", maintain_order="left")
+    counts = done.join(_counts(once, done), on="cell", how="left", maintain_order="left")
     whole = pl.col("n_whole").fill_null(0) == pl.col("counted_tasks")
     all_there = (pl.col("n_counted").fill_null(0) == pl.col("counted_steps")).fill_null(True)
-    hashes = own["output_sha256"].drop_nulls().unique()
-    told = own.filter(pl.col("spec_source") == "round")
-    told = told if once.height == own.height else told.unique(_PLACE)
-    places = told.select(place=place(*_PLACE))
-    gone = places.join(lines.select("place"), on="place", how="anti")
+    n_missing = own.filter(pl.col("output").is_null())["output_sha256"].drop_nulls().n_unique()
+    n_rounds, n_gone = _rounds(steps, cells, once.height < own.height, lines)
     return Wholeness(
         missing=counts.filter(~(whole & all_there)).select(CELL),
         doubled=done.join(twice.filter(pl.col("n_steps") > 0), on="cell", maintain_order="left").select(
             *CELL, "n_steps"
         ),
         n_done={row[0]: row[1] for row in done.group_by("workload").len().iter_rows()},
-        n_outputs=hashes.len(),
-        n_outputs_missing=sum(sha not in texts for sha in hashes),
-        n_rounds=places.height,
-        n_rounds_missing=gone.height,
+        n_outputs=own["output"].drop_nulls().n_unique() + n_missing,
+        n_outputs_missing=n_missing,
+        n_rounds=n_rounds,
+        n_rounds_missing=n_gone,
     )
 
 
 def _once(steps: pl.DataFrame) -> pl.DataFrame:
     """Return the steps without those that are there again."""
-    key = [*TASK, "step_index"]
-    if numbered(steps, key).n_unique() == steps.height:
+    if numbered(steps, _STEP).n_unique() == steps.height:
         return steps
-    return steps.unique(key, keep="first", maintain_order=True)
+    return steps.unique(_STEP, keep="first", maintain_order=True)
 
 
-def _counts(once: pl.DataFrame) -> pl.DataFrame:
+def _counts(once: pl.DataFrame, done: pl.DataFrame) -> pl.DataFrame:
     """Return for each cell its counted steps, and the counted tasks of which no step is missing.
 
     A task has as many steps as the last one that any cell holds of it tells; the warm-up sends its first step alone.
     """
+    last = once.group_by("cell", "task").agg(of=pl.col("step_index").max() + 1)
+    last = last.join(done.select("cell", "workload"), on="cell").with_columns(
+        pl.col("of").max().over("workload", "task")
+    )
     counted = once.filter(pl.col("phase") == "counted")
-    last = once.group_by("workload", "task_id").agg(of=pl.col("step_index").max() + 1)
-    tasks = counted.group_by("cell", "workload", "instance", "task_id").agg(n=pl.len())
-    tasks = tasks.join(last, on=["workload", "task_id"])
+    tasks = counted.group_by("cell", "instance", "task").agg(n=pl.len()).join(last, on=["cell", "task"])
     return tasks.group_by("cell").agg(n_whole=(pl.col("n") == pl.col("of")).sum(), n_counted=pl.col("n").sum())
+
+
+def _rounds(steps: pl.DataFrame, cells: pl.DataFrame, doubled: bool, lines: pl.DataFrame) -> tuple[int, int]:
+    """Return how many steps told their rounds, and of how many of those there is no line."""
+    told = pl.col("done") & (pl.col("spec_source") == "round").fill_null(False)
+    of_cell = cells.select(pl.format('["{}","{}",{},{},{}', *CELL, "attempt")).to_series().gather(steps["cell"])
+    places = steps.select("done", "spec_source", "instance", "step_index", of_cell.alias("of_cell"))
+    places = places.with_columns(place=pl.format("{},{},{}]", "of_cell", "instance", "step_index"))
+    if not doubled and places.height == lines.height and (places["place"] == lines["place"]).all():
+        return places.filter(told).height, 0  # a run writes both files in one order
+    own = places.filter(told).select("place")
+    own = own.unique() if doubled else own
+    return own.height, own.join(lines.select("place"), on="place", how="anti").height
 
 
 def findings(found: Wholeness) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.bootstrap import DRAWS, draw_counts, interval, ratio_draws, seed_of, student, tails
+from harness.analysis.bootstrap import DRAWS, draw_counts, interval, intervals, ratio_draws, seed_of, student, tails
 
 
 def test_the_same_key_draws_the_same_tasks() -> None:
@@ -72,3 +72,11 @@ def test_few_tasks_widen_the_tails_and_many_do_not() -> None:
     few, many = interval(draws, 5), interval(draws, 100_000)
     assert few is not None and many is not None
     assert few[0] < many[0] < many[1] < few[1]
+
+
+@pytest.mark.parametrize("n_tasks", [5, 11, 54, 5000])
+def test_many_intervals_at_once_are_those_of_each(n_tasks: int) -> None:
+    """Columns with every kind of value: equal ones, infinite ones, unknown ones, none known."""
+    draws = np.random.default_rng(7).normal(size=(DRAWS, 6)).round(1)
+    draws[:100, 1], draws[:3, 2], draws[:, 3], draws[5:, 4] = np.inf, np.nan, np.nan, np.nan
+    assert intervals(draws, n_tasks) == [interval(column, n_tasks) for column in draws.T]

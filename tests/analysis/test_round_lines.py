@@ -23,12 +23,11 @@ def written(path: Path) -> RunFolder:
 
 
 def test_a_line_is_found_by_the_place_of_its_step(tmp_path: Path) -> None:
-    """The place is the list as it is written; offset and length lead to the line, which holds so many rounds."""
+    """The place is the list as it is written; offset and length lead to the line."""
     folder = written(tmp_path)
     data = folder.rounds_file().read_bytes()
     found = list(round_lines(folder).iter_rows(named=True))
     assert [row["place"] for row in found] == ['["office","ngram",4,1,1,7,2]', '["office","ngram",1,2,1,1,0]']
-    assert [row["rounds"] for row in found] == [1, 3]
     assert b"".join(data[row["offset"] : row["offset"] + row["length"]] for row in found) == data
 
 

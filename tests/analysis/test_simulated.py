@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from harness.analysis.acceptance import ratios
+from harness.analysis.acceptance import acceptance_length
 from harness.analysis.agents import carrying
 from harness.analysis.bootstrap import draw_counts, interval, seed_of
 from harness.analysis.breakeven import break_even, curves
@@ -48,7 +48,7 @@ def found(seed: int) -> Found:
         carried[arm] = (row["agents_low"], row["agents_high"])
     good = counted(run.steps).filter(pl.col("steady") & OK & pl.col("drafter"))
     good = good.with_columns(pl.lit(None, pl.Boolean).alias(name) for name in ("repetitive", "identical"))
-    lengths = dict(good.group_by("kind").agg(ratios()).select("kind", "acceptance_length").iter_rows())
+    lengths = dict(good.group_by("kind").agg(acceptance_length()).select("kind", "acceptance_length").iter_rows())
     return Found((crossing["break_even_low"], crossing["break_even_high"]), carried, lengths, *widths(paired))
 
 
