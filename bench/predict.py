@@ -6,7 +6,8 @@ and 8 tokens), keeps them under ``--out`` and leaves out those that are there al
 on PATH, and takes a Hugging Face folder as its model: the one that the name stands for is found here.
 
 Of each run only the baseline and the arm with the longest drafts go into the model; the break-evens of the shorter ones are predicted
-from those, and only then compared with their own. An error is predicted ÷ measured − 1, of tasks in progress. A second table sets the
+from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once (tasks in
+progress wait for tools and prompts too). A second table sets the
 speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
 them up.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 from tabulate import tabulate
@@ -60,6 +62,7 @@ class Compared:
     low: float | None
     high: float | None
     measured_side: str
+    measured_batch: float | None  # requests that decode at once at that load
     predicted: float | None
     predicted_side: str
     batch: float | None
@@ -68,7 +71,7 @@ class Compared:
     @property
     def error(self) -> float | None:
         """Predicted ÷ measured − 1, ``None`` where either is unknown."""
-        return None if self.measured is None or self.predicted is None else self.predicted / self.measured - 1
+        return None if self.measured_batch is None or self.batch is None else self.batch / self.measured_batch - 1
 
     def row(self) -> tuple[str, ...]:
         """Return the row of the table."""
@@ -84,6 +87,7 @@ class Compared:
             str(self.num_tokens),
             used,
             found,
+            _shown(self.measured_batch),
             model,
             _shown(self.batch),
             error,
@@ -92,8 +96,8 @@ class Compared:
 
 
 HEADERS = (
-    "engine", "method", "drafted tokens", "in the model", "break-even measured [95 %]", "predicted", "predicted batch", "error",
-    "residual of the costs",
+    "engine", "method", "drafted tokens", "in the model", "break-even measured [95 %]", "batch there", "predicted", "predicted batch",
+    "error", "residual of the costs",
 )  # fmt: skip
 
 
@@ -205,9 +209,10 @@ def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain]]:
         model = predict(folder, records, measured, leave_out=others)
         if model.model is None:
             raise SystemExit(f"{folder.path}: no cost model can be fitted without {', '.join(others)}")
+        batches = predict_speed_up.baseline_batches(records)
         engine = str((folder.manifest.get("engine") or {}).get("engine") or UNKNOWN)
         for num_tokens, arm in sorted(arms.items()):
-            crossings.append(_compared((engine, method, num_tokens), arm, longest, model, measured))
+            crossings.append(_compared((engine, method, num_tokens), arm, longest, model, measured, batches))
         speed_ups += gains(engine, records, arms, longest, model)
     if not crossings:
         raise SystemExit(
@@ -230,7 +235,12 @@ def lengths(manifest: Mapping[str, Any], records: Records) -> dict[str, dict[int
 
 
 def _compared(
-    key: tuple[str, str, int], arm: str, longest: str, model: Predictions, measured: pl.DataFrame
+    key: tuple[str, str, int],
+    arm: str,
+    longest: str,
+    model: Predictions,
+    measured: pl.DataFrame,
+    batches: Mapping[int, float],
 ) -> Compared:
     own = _widest(measured.filter(pl.col("arm") == arm))
     predicted = _widest(model.break_even.filter((pl.col("arm") == longest) & (pl.col("num_tokens") == key[2])))
@@ -242,11 +252,20 @@ def _compared(
         low=own.get("break_even_low"),
         high=own.get("break_even_high"),
         measured_side=own.get("side", "unknown"),
+        measured_batch=_batch_at(own.get("break_even"), batches),
         predicted=predicted.get("break_even_modelled"),
         predicted_side=predicted.get("side", "unknown"),
         batch=predicted.get("batch_break_even"),
         residual=model.model.residual,
     )
+
+
+def _batch_at(tasks: float | None, batches: Mapping[int, float]) -> float | None:
+    """Return the batch at a number of tasks in progress, between two measured loads interpolated in logarithms."""
+    if tasks is None or not batches:
+        return None
+    loads = sorted(batches)
+    return float(np.exp(np.interp(np.log(tasks), np.log(loads), np.log([batches[load] for load in loads]))))
 
 
 def _widest(frame: pl.DataFrame) -> dict[str, Any]:

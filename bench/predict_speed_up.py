@@ -67,9 +67,8 @@ def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, 
     seen = batches(decode_passes(steps))
     bare = baseline_arms(records.plans)
     own = _widest([item for item in found.subjects if item.arm == longest])
-    without = steps.join(bare, on=["workload", "arm"], how="semi")
-    plain = dict(_times(without))
-    plain_met = dict(_met(seen.join(bare, on=["workload", "arm"], how="semi")))
+    plain = dict(_times(steps.join(bare, on=["workload", "arm"], how="semi")))
+    plain_met = baseline_batches(records)
     if own is None:
         return
     over = {load: _over(found.model, own, plain_met[load], plain[load]) for load in plain if load in plain_met}
@@ -84,6 +83,12 @@ def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, 
             predicted = None if modelled is None else plain[concurrency] / (modelled + reading)
             load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
             yield Gain(engine, num_tokens, arm == longest, *load)
+
+
+def baseline_batches(records: Records) -> dict[int, float]:
+    """Return how many requests decode at once without a drafter, by tasks in progress."""
+    seen = batches(decode_passes(records.steps.select(NEEDED)))
+    return dict(_met(seen.join(baseline_arms(records.plans), on=["workload", "arm"], how="semi")))
 
 
 def summary(found: Sequence[Gain]) -> Iterator[tuple[str, ...]]:
