@@ -34,11 +34,6 @@ INTERRUPTED = 130
 EPILOG = "exit codes: 0 done, 2 bad input (nothing measured), 3 threshold missed, 4 engine failed, 1 internal defect, 130 interrupted"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
-
-
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code; every deliberate error becomes one message on standard error."""
     args = _parser().parse_args(argv)

@@ -18,7 +18,17 @@ from reports.verdict import last_line, sentence
 from reports.wording import wording
 from reports.workbook import write_workbook
 
-__all__ = ["Paths", "begin", "console", "doctor_screen", "last_line", "missed_thresholds", "sentence", "write_all"]
+__all__ = [
+    "Paths",
+    "begin",
+    "console",
+    "doctor_screen",
+    "end",
+    "last_line",
+    "missed_thresholds",
+    "sentence",
+    "write_all",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,11 @@ class Paths:
 def begin() -> None:
     """Make ready what takes a moment before the first chart is drawn; whoever has figures to reckon first calls it before."""
     drawings.begin()
+
+
+def end() -> None:
+    """Let go of what :func:`begin` made ready."""
+    drawings.end()
 
 
 def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:

@@ -20,6 +20,13 @@ def begin() -> None:
     _desk()
 
 
+def end() -> None:
+    """Let the process go that draws; the next drawing starts another."""
+    if _desk.cache_info().currsize:
+        _desk().close()
+        _desk.cache_clear()
+
+
 def svg(spec: Mapping[str, Any], finish: Callable[[str], str] = str) -> Future[str]:
     """Return the SVG of a Vega-Lite specification, once it is drawn and ``finish`` was done to it.
 

@@ -33,7 +33,10 @@ def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -
         import reports
 
         update("writing the report", 0.5)
-        return analysis, reports.write_all(analysis, folder.path, lang)
+        try:
+            return analysis, reports.write_all(analysis, folder.path, lang)
+        finally:
+            reports.end()
 
 
 def _begin_reports() -> None:

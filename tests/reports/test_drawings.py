@@ -42,3 +42,11 @@ def test_what_the_engine_refuses_is_an_error_and_the_next_is_drawn() -> None:
     with pytest.raises(ValueError, match="conversion failed"):
         refused.result()
     assert drawn.result().startswith("<svg")
+
+
+def test_after_the_end_another_process_draws() -> None:
+    """What was let go is not asked again."""
+    before = drawings.svg(spec(1, 2)).result()
+    drawings.end()
+    drawings.end()
+    assert drawings.svg(spec(1, 2)).result() == before
