@@ -72,5 +72,5 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(
-            f"cannot write {place}: {error.strerror}; close it where it is open, or choose another folder"
+            f"cannot write {place}: {error.strerror or error}; close it where it is open, or choose another folder"
         ) from error
