@@ -40,6 +40,7 @@ def report(run: Path) -> tuple[float, float, float]:
     """
     cores = sorted(os.sched_getaffinity(0))[:CORES]
     environment = {**os.environ, "POLARS_MAX_THREADS": str(len(cores))}
+    environment.pop("_RJEM_MALLOC_CONF", None)  # polars, loaded here, has left its own in what a child would inherit
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     command = [sys.executable, "-m", "harness", "report", str(run)]
@@ -126,6 +127,7 @@ def main() -> int:
         if args.stages:
             stages(run)
             return 0
+        os.sync()  # what was generated is on the disk before anything is timed, not meanwhile
         measured = report(run)
         _show(size, run, *measured, parsing(run))
     wall, _, memory = measured

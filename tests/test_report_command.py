@@ -33,5 +33,5 @@ def test_a_file_that_cannot_be_written_is_an_error_that_says_why(tmp_path: Path)
     """A folder stands where the steps should be."""
     folder = run(tmp_path / "run")
     (folder.path / "steps.csv").mkdir()
-    with pytest.raises(RunFolderError, match="cannot write .*directory"):
+    with pytest.raises(RunFolderError, match=r"cannot write .*directory"):
         report.report(folder, "en", told)
