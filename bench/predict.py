@@ -9,7 +9,7 @@ Of each run only the baseline and the arm with the longest drafts go into the mo
 from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once (tasks in
 progress wait for tools and prompts too). A second table sets the
 speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
-them up.
+them up, and the last one has the tokens that a pass yields.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"give run folders, or --measure {','.join(METHODS)}")
     found = [compare(RunFolder.open(run)) for run in runs]
     tables = [
-        tabulate([item.row() for crossings, _ in found for item in crossings], HEADERS, **FORM),
-        tabulate([item.row() for _, speed_ups in found for item in speed_ups], predict_speed_up.HEADERS, **FORM),
-        tabulate(list(predict_speed_up.summary([item for _, own in found for item in own])), SUMMARY, **FORM),
+        tabulate([item.row() for crossings, _, _ in found for item in crossings], HEADERS, **FORM),
+        tabulate([item.row() for _, speed_ups, _ in found for item in speed_ups], predict_speed_up.HEADERS, **FORM),
+        tabulate(list(predict_speed_up.summary([item for _, own, _ in found for item in own])), SUMMARY, **FORM),
+        tabulate([row for *_, own in found for row in own], predict_speed_up.YIELDS, **FORM),
     ]
     text = "\n\n".join(tables)
     print(text)
@@ -191,8 +192,8 @@ def workload(engine: str, source: Path, most: int) -> dict[str, Any]:
     return content
 
 
-def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain]]:
-    """Return each draft length of each method of a run that has three or more of them: break-evens, and speed-ups by load.
+def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain], list[tuple[str, ...]]]:
+    """Return each draft length of each method of a run that has three or more of them: break-evens, speed-ups by load, tokens a pass.
 
     Raises:
         SystemExit: with a message, if the run has no such method or no cost model can be fitted.
@@ -201,6 +202,7 @@ def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain]]:
     measured = analyse(folder).break_even
     crossings: list[Compared] = []
     speed_ups: list[Gain] = []
+    tokens: list[tuple[str, ...]] = []
     for method, arms in lengths(folder.manifest, records).items():
         if len(arms) < LEAST:
             continue
@@ -214,11 +216,12 @@ def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain]]:
         for num_tokens, arm in sorted(arms.items()):
             crossings.append(_compared((engine, method, num_tokens), arm, longest, model, measured, batches))
         speed_ups += gains(engine, records, arms, longest, model)
+        tokens += predict_speed_up.yields(engine, method, arms, longest, model)
     if not crossings:
         raise SystemExit(
             f"{folder.path}: no method has arms of {LEAST} draft lengths; measure with such arms, see --help"
         )
-    return crossings, speed_ups
+    return crossings, speed_ups, tokens
 
 
 def lengths(manifest: Mapping[str, Any], records: Records) -> dict[str, dict[int, str]]:

@@ -23,6 +23,7 @@ from harness.analysis.predicted import Predictions
 from harness.analysis.prediction import Subject, point
 
 HEADERS = ("engine", "drafted tokens", "in the model", "tasks in progress", "batch", "measured", "predicted", "error")
+YIELDS = ("engine", "method", "drafted tokens", "tokens a pass measured", "predicted", "error")
 SUMMARY = (
     "engine",
     "speed-ups compared",
@@ -58,6 +59,20 @@ class Gain:
         used = "yes" if self.used else "no"
         load = (str(self.concurrency), f"{self.batch:.1f}", f"{self.measured:.2f}x", predicted, error)
         return (self.engine, str(self.num_tokens), used, *load)
+
+
+def yields(
+    engine: str, method: str, arms: Mapping[int, str], longest: str, found: Predictions
+) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each shorter draft length of a method: tokens a pass, measured and as follows from the longest."""
+    seen = {arm: _widest([item for item in found.subjects if item.arm == arm]) for arm in arms.values()}
+    whole = seen[longest]
+    for num_tokens, arm in sorted(arms.items()):
+        own = seen[arm]
+        if arm != longest and own is not None and whole is not None:
+            measured, predicted = own.profile.at(own.profile.longest)[1], whole.profile.at(num_tokens)[1]
+            figures = (f"{measured:.3f}", f"{predicted:.3f}", f"{predicted / measured - 1:+.1%}")
+            yield (engine, method, str(num_tokens), *figures)
 
 
 def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions) -> Iterator[Gain]:

@@ -16,12 +16,14 @@ TOKENS = 181  # 180 tokens are whole rounds at one, two and three drafted tokens
 
 def test_shorter_drafts_are_predicted_from_the_longest_alone(tmp_path: Path) -> None:
     """The known engine: within a tenth of what was measured, which itself is interpolated between loads of 4 and 8."""
-    (one, two, three), speed_ups = compare(run_of(tmp_path / "run", lengths=(1, 2, 3), tokens=TOKENS))
+    (one, two, three), speed_ups, tokens = compare(run_of(tmp_path / "run", lengths=(1, 2, 3), tokens=TOKENS))
     assert [item.num_tokens for item in (one, two, three)] == [1, 2, 3]
     assert [item.used for item in (one, two, three)] == [False, False, True]
     assert one.predicted == pytest.approx(7.40, rel=0.03)
     for item in (one, two, three):
         assert item.error == pytest.approx(0, abs=0.1)
+    # a whole draft of three is one of two and the beginning of another, of which the model takes the usual 1.8 tokens
+    assert [row[2:] for row in tokens] == [("1", "1.667", "1.667", "+0.0%"), ("2", "1.875", "1.800", "-4.0%")]
     assert {(item.num_tokens, item.used) for item in speed_ups} == {(1, False), (2, False), (3, True)}
     assert len({item.concurrency for item in speed_ups}) > 1
     assert all(item.error == pytest.approx(0, abs=0.05) for item in speed_ups)
@@ -33,7 +35,7 @@ def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     assert main([str(folder), "--markdown", str(tmp_path / "table.md")]) == 0
     out = capsys.readouterr().out
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == out
-    assert out.count("\n\n") == 2
+    assert out.count("\n\n") == 3
     assert "%" in out.splitlines()[2]
 
 
