@@ -63,8 +63,8 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         page = folder / "report.html"
         # the CSV files of a large run take as long as everything else, and the drawings of the page leave the interpreter free
         with ThreadPoolExecutor(2) as beside:
-            written = beside.submit(write_csv, analysis, folder)
             finish = begun(analysis, lang)
+            written = beside.submit(write_csv, analysis, folder)
             workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
             page.write_text(finish(), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)

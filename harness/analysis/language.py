@@ -14,7 +14,6 @@ from harness.tasks import Language
 HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
 LATIN = re.compile(r"[A-Za-z]")
 HANGUL_RUN, LATIN_RUN = (re.compile(f"{letter.pattern}+") for letter in (HANGUL, LATIN))
-BACKTICK = re.compile("`")
 FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 INLINE = re.compile(r"`[^`\n]+`")
 CALL = re.compile(r"</?tool_call>")
@@ -26,9 +25,11 @@ IDENTIFIER = re.compile(
     r"|(?<![\w/])/?(?:[\w.-]+/){2,}[\w.-]*"  # a/path/name
     r"|\b[A-Za-z]\w*=[\w.\"']+"  # key=value
 )
-HAS_IDENTIFIER = re.compile(r"[_/=]|[\w.]\(|[a-z0-9][A-Z]|[\w-]\.[A-Za-z]")  # one of these is in all of them
+_IN_IDENTIFIERS = ("_", "/", "=")
+_AROUND = (("(", re.compile(r"[\w.]\(")), (".", re.compile(r"[\w-]\.[A-Za-z]")), ("", re.compile(r"[a-z0-9][A-Z]")))
+"""One of all these is in every identifier; a pattern is looked for only where its letter is."""
 CODE_END = re.compile(r"[;{}]\s*(?://.*|#.*)?$|=>")  # statement or brace at the end, arrow anywhere
-CODE_SIGNS = re.compile(r"[;{}]|=>")
+CODE_SIGNS = (";", "{", "}", "=>")  # one of them is in every ``CODE_END``
 CODE_START = re.compile(  # of a whole line
     r"\s*(?:def|class|import|from|return|if|elif|else|for|while|try|except|with|async|await|const|let|var|func|fn|use|public|private"
     r"|static|struct|enum|SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER)\b.*[:;{(=,)]\s*$"
@@ -71,7 +72,7 @@ class Traits:
 
 def traits(text: str) -> Traits:
     """Split a text into code (fenced, inline, JSON, code lines, identifiers) and prose, and count letters in each."""
-    text = CALL.sub("\n", text)
+    text = CALL.sub("\n", text) if "tool_call>" in text else text
     code: list[str] = []
     marks = 0
 
@@ -79,7 +80,7 @@ def traits(text: str) -> Traits:
         code.append(match[0])
         return " "
 
-    prose = FENCE.sub(cut, text)
+    prose = FENCE.sub(cut, text) if "```" in text else text
     lines = prose.split("\n")
     is_code = [_is_code(line) for line in lines]
     in_code = sum(len(line) for line, yes in zip(lines, is_code, strict=True) if yes)
@@ -88,8 +89,8 @@ def traits(text: str) -> Traits:
         prose = "\n".join(line for line, yes in zip(lines, is_code, strict=True) if not yes and HANGUL.search(line))
     else:
         marks += sum(is_code)
-    for mark, pattern in ((BACKTICK, INLINE), (HAS_IDENTIFIER, IDENTIFIER)):
-        if mark.search(prose):
+    for is_there, pattern in ((_has_backtick, INLINE), (_has_identifier, IDENTIFIER)):
+        if is_there(prose):
             prose, found = pattern.subn(cut, prose)
             marks += found
     both = "\n".join(code)
@@ -99,6 +100,17 @@ def traits(text: str) -> Traits:
         _letters(both, HANGUL_RUN),
         _letters(both, LATIN_RUN),
         marks,
+    )
+
+
+def _has_backtick(text: str) -> bool:
+    return "`" in text
+
+
+def _has_identifier(text: str) -> bool:
+    """Tell whether there can be an identifier: ten times sooner told than where it is."""
+    return any(mark in text for mark in _IN_IDENTIFIERS) or any(
+        mark in text and around.search(text) for mark, around in _AROUND
     )
 
 
@@ -150,7 +162,7 @@ def _is_code(line: str) -> bool:
     line = INLINE.sub(" ", line) if "`" in line else line
     if "{" in line and JSON_START.search(line):  # also where the end is cut off
         return True
-    ends = CODE_SIGNS.search(line) is not None and CODE_END.search(line) is not None
+    ends = any(sign in line for sign in CODE_SIGNS) and CODE_END.search(line) is not None
     if not line.strip() or not (ends or CODE_START.match(line)):
         return False
     # Korean lists begin with dashes and end in brackets like code: a line that is mostly Hangul is code only as a comment

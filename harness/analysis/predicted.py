@@ -79,7 +79,8 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
         )
     known = [item for item in subjects if item.arm in fit.model.drafts]
     found = [(item, list(points(fit.model, item, batch_sizes(fit.model), limits(item.profile)))) for item in known]
-    loads = {item.workload: _loads(records.plans, passes, item.workload) for item in known}
+    baselines = batches(passes).join(baseline_arms(records.plans), on=["workload", "arm"], how="semi")
+    loads = {item.workload: _loads(baselines, item.workload) for item in known}
     crossings = [
         _crossing_row(item, end, loads[item.workload], measured)
         for item in known
@@ -200,11 +201,9 @@ def _context(passes: pl.DataFrame) -> float | None:
     return above / below if below else None
 
 
-def _loads(plans: Sequence[WorkloadPlan], passes: pl.DataFrame, workload: str | None) -> Loads:
+def _loads(baselines: pl.DataFrame, workload: str | None) -> Loads:
     """Return concurrency and batch of the baselines: at a break-even arm and baseline decode alike."""
-    own = batches(passes).join(baseline_arms(plans), on=["workload", "arm"], how="semi")
-    if workload is not None:
-        own = own.filter(pl.col("workload") == workload)
+    own = baselines if workload is None else baselines.filter(pl.col("workload") == workload)
     mean = (pl.col("batch") * pl.col("passes")).sum() / pl.col("passes").sum()
     return [(row[0], row[1]) for row in own.group_by("concurrency").agg(mean).sort("concurrency").iter_rows()]
 

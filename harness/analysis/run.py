@@ -60,19 +60,19 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         models = beside.submit(predict, folder, records, break_evens)
         losses = beside.submit(language_loss, steps, tasks, plans)
         samples = beside.submit(percentiles, steps, tasks)
-        carried = beside.submit(carrying, steps, tasks, plans)
         repeats = beside.submit(repeats_needed, paired)
 
         compared = compare(steps, plans, records.tokens)
         steps = add_text_traits(steps, tuple(records.texts.values()), records.signs, records.prompts)
         steps = add_identical(steps, compared)
-        drafters = beside.submit(drafter_table, steps, tasks, paired, speed_ups)
-        of_loads = beside.submit(times, steps, tasks, cells)
-        limits = beside.submit(headline_limits, tasks, compared)
         accepted = acceptance(steps)
         survived = survival(steps)
         same = lossless(compared)
         goals, attained = slo(steps, tasks, plans)
+        drafters = drafter_table(steps, tasks, paired, speed_ups)
+        of_loads = times(steps, tasks, cells)
+        limits = headline_limits(tasks, compared)
+        carried = carrying(steps, tasks, plans)
         sampled = samples.result()
         found = doubts(folder, records, steps, cells, unsure(sampled, plans))
         said = verdicts(curve_list, break_evens, same, steps)
@@ -82,12 +82,12 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
     )
     headline = speed_ups.filter(pl.col("window") == "steady").select(*LOAD, "speed_up", "speed_up_low", "speed_up_high")
     figures = summary(
-        of_loads.result(),
+        of_loads,
         pooled.select(*LOAD, "acceptance_length", "acceptance_length_macro", "acceptance_rate", "tokens_per_pass"),
         headline,
         same.select(*LOAD, "identical_share"),
         attained,
-        limits.result(),
+        limits,
     )
     analysis = RunAnalysis(
         manifest=folder.manifest,
@@ -97,7 +97,7 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         summary=_plain(cautions.add(figures, found), SUMMARY),
         acceptance=_plain(cautions.add(accepted, found), ACCEPTANCE),
         survival=cautions.add(survived, found),
-        drafters=_plain(cautions.add(drafters.result(), found), DRAFTERS),
+        drafters=_plain(cautions.add(drafters, found), DRAFTERS),
         speed_up=speed_ups,
         break_even=break_evens,
         lossless=same,
@@ -106,7 +106,7 @@ def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> R
         findings=tuple(found),
         verdicts=said,
         percentiles=sampled,
-        agents=agents(carried.result()),
+        agents=agents(carried),
         repeats=repeats.result(),
         costs=modelled.costs,
         predicted=modelled.predicted,

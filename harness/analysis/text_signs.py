@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +38,7 @@ _MOST_USED = (
     "please"
 )
 FUNCTION_WORDS = frozenset(_MOST_USED.split())
+_PLAIN_SCRIPTS = ("LATIN", "HANGUL")
 LATIN_WORD = re.compile(r"[A-Za-z']+")
 
 END_MARK = re.compile(
@@ -61,15 +63,14 @@ def is_random(text: str) -> bool | None:
     head = text[:JUDGED]
     if not head.strip():
         return None
-    different = set(
-        head
-    )  # a text has far fewer different letters than letters, and most texts none that speak against them
-    garbled = any(map(_is_garbled, different)) and _sum(Counter(head), _is_garbled) >= GARBLED_SHARE * len(head)
-    if garbled or (len({*map(_script, different)} - {""}) >= SCRIPTS and _many_scripts(Counter(head))):
+    # a text has far fewer different letters than letters, and most texts none that speak against them
+    odd = set(head) - _plain()
+    garbled = any(map(_is_garbled, odd)) and _sum(Counter(head), _is_garbled) >= GARBLED_SHARE * len(head)
+    if garbled or (len({*map(_script, odd), *_PLAIN_SCRIPTS} - {""}) >= SCRIPTS and _many_scripts(Counter(head))):
         return True
     language = detect(head)
     if language == "ko":
-        letters = Counter(head if any(map(_is_rare, different)) else "")
+        letters = Counter(head if any(map(_is_rare, odd)) else "")
         return bool(letters) and _sum(letters, _is_rare) >= RARE_SYLLABLES * _sum(letters, _is_hangul)
     words = LATIN_WORD.findall(head.lower())[:-1]  # the last may be cut off
     if language != "en" or len(words) < SHORTEST_WORDS:
@@ -136,6 +137,13 @@ def _is_hangul(letter: str) -> bool:
 def _is_rare(syllable: str) -> bool:
     # the standard set takes two bytes; other syllables are spelled out, lone letters (ㅋ, ㅇ) are in the set
     return "가" <= syllable <= "힣" and len(syllable.encode("euc_kr")) > 2
+
+
+@cache
+def _plain() -> frozenset[str]:
+    """Return letters of ``_PLAIN_SCRIPTS`` and marks that speak against no text: ASCII's and the syllables of the standard set."""
+    syllables = (chr(code) for code in range(ord("가"), ord("힣") + 1))
+    return frozenset({*string.printable, *(each for each in syllables if not _is_rare(each))} - {"\v", "\f"})
 
 
 @cache
