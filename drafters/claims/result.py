@@ -25,6 +25,8 @@ from drafters.training.stage import MANIFEST, StageError, digest, write_whole
 __all__ = ["COUNTS", "RESULTS", "judge", "read_results"]
 
 RESULTS, COUNTS = "claims", "counts"
+WORK = ("tasks", "repeats", "steps", "max_tokens", "tokens", "answers")
+"""Of a scale: how much a reader must know to weigh a verdict."""
 
 
 def judge(claim: Claim, setting: Setting, store: Store, scale: str) -> dict[str, Any]:
@@ -41,6 +43,8 @@ def judge(claim: Claim, setting: Setting, store: Store, scale: str) -> dict[str,
         "number": claim.number,
         "name": claim.name,
         "scale": scale,
+        "work": {key: getattr(setting.scale, key) for key in WORK}
+        | {"read": setting.scale.read or setting.scale.tasks},
         "seeds": setting.scale.seeds if claim.trained else None,
         "verdict": verdict,
         "seconds": store.seconds(stages),
@@ -94,7 +98,12 @@ def _stage(stage: Stage, store: Store) -> dict[str, Any]:
     # where things lie on this machine is nobody else's affair
     for path, shown in ((store.folder, "OUT"), (reference.folder(), "drafters/reference"), (Path.cwd(), ".")):
         command = command.replace(str(path), shown)
-    return {"folder": place.name, "command": command, "manifest_sha256": digest(place / MANIFEST)}
+    return {
+        "folder": place.name,
+        "command": command,
+        "manifest_sha256": digest(place / MANIFEST),
+        "seconds": store.seconds([stage]),
+    }
 
 
 def _files(stages: Sequence[Stage], store: Store) -> dict[str, str]:

@@ -23,7 +23,7 @@ OWN: Mapping[str, str] = {
     "regenerate": "corpus target weights base-url model tokenizer temperature max-tokens concurrency threads context-tokens "
     "limit-tokens out",
     "capture": "examples target weights layers limit-gib threads yes out",
-    "train": "method target weights examples features start set mix tokens row-tokens rows rate precision patience seed "
+    "train": "method target weights examples features start set mix tokens passes row-tokens rows rate precision patience seed "
     "threads out",
     "evaluate": "target weights drafter workload concurrency limit-tasks limit-steps max-tokens repeats lang out",
 }

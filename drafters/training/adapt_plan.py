@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drafters.training.adapt_defaults import PASSES
 from drafters.training.site import LoadedSite, drafter_spec
 
 __all__ = ["Link", "links"]
@@ -123,13 +124,22 @@ def _train(loaded: LoadedSite, answers: Path, features: Path | None) -> Iterator
     if loaded.start is not None:
         yield "--start", str(loaded.start)
     settings = dict(drafter.settings)
-    if drafter.num_tokens is not None and drafter.method != "ngram":
-        settings.setdefault("num_tokens", drafter.num_tokens)
+    if (length := loaded.site.draft_tokens) is not None and drafter.method != "ngram":
+        settings.setdefault("num_tokens", length)
     for key, value in settings.items():
         yield "--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-    if train.mix:
-        yield "--mix", ",".join(f"{group}={share}" for group, share in train.mix.items())
-    yield from _given({"tokens": train.tokens, "row-tokens": train.row_tokens, "rows": train.rows, "rate": train.rate})
+    if mix := loaded.site.mix:
+        yield "--mix", ",".join(f"{group}={share}" for group, share in mix.items())
+    passes = train.passes or (PASSES if train.tokens is None else None)
+    yield from _given(
+        {
+            "tokens": train.tokens,
+            "passes": passes,
+            "row-tokens": train.row_tokens,
+            "rows": train.rows,
+            "rate": train.rate,
+        }
+    )
     yield from _given({"precision": train.precision, "patience": train.patience, "seed": train.seed})
     yield from _given({"threads": train.threads} | train.options)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from drafters.training.adapt_checks import check
+from drafters.training.adapt_defaults import told
 from drafters.training.adapt_plan import RUN, Link, links
 from drafters.training.chain_record import ChainRecord, check_asked
 from drafters.training.site import LoadedSite, load_site
@@ -54,6 +55,8 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     stage is already begun.
     """
     loaded, chain, out = _checked(options)
+    for line in told(loaded.site):
+        say(line)
     if options.plan:  # the lines come from `plan`
         return 0
     with _alone(out, say) as lock:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from drafters import reference
 from drafters.specs import SPECS, SpecError
+from drafters.training.adapt_defaults import METHOD, mix_of, num_tokens
 from drafters.training.conversations import LANGUAGES
 from drafters.training.evaluate_input import check_served
 from drafters.training.stage import StageError
@@ -45,10 +46,11 @@ class Drafter(_Strict):
 
     ``start``: a shipped drafter by name or a checkpoint folder to go on from; absent: fresh weights. ``weights``: as
     deployed; 4-bit ones are measured with the values they then have. ``settings`` are the method's for training,
-    ``options`` those of the served drafter (keys of `drafters.specs`, and ``lengths``); ``num_tokens`` is both.
+    ``options`` those of the served drafter (keys of `drafters.specs`, and ``lengths``); ``num_tokens`` is both, and absent
+    that of `drafters.training.adapt_defaults`.
     """
 
-    method: Literal["dflash", "dflash2", "draft_model", "eagle3", "medusa", "mtp", "ngram"]
+    method: Literal["dflash", "dflash2", "draft_model", "eagle3", "medusa", "mtp", "ngram"] = METHOD
     start: str | None = None
     weights: Weights = "plain"
     num_tokens: Count | None = None
@@ -137,9 +139,11 @@ class Capture(_Strict):
 
 
 class Train(_Strict):
-    """Budget and pace. ``mix``: shares of the tokens by language group, so that English and code are not forgotten."""
+    """Budget and pace. ``tokens``, or so many ``passes`` over what the target wrote; ``mix``: shares of the tokens by language
+    group, so that English and code are not forgotten. What is absent is that of `drafters.training.adapt_defaults`."""
 
-    tokens: Count
+    tokens: Count | None = None
+    passes: Annotated[float, Field(gt=0)] | None = None
     row_tokens: Count | None = None
     rows: Count | None = None
     rate: Annotated[float, Field(gt=0)] | None = None
@@ -149,6 +153,12 @@ class Train(_Strict):
     threads: Count | None = None
     options: Further = {}
     mix: dict[Literal["ko", "en", "code"], Annotated[float, Field(ge=0)]] = {}
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if self.tokens is not None and self.passes is not None:
+            raise ValueError("tokens and passes both give the budget; keep one")
+        return self
 
     @model_validator(mode="after")
     def _some_share(self) -> Self:
@@ -189,12 +199,32 @@ class Site(_Strict):
 
     name: Name
     target: Target
-    drafter: Drafter
+    drafter: Drafter = Drafter()
     corpus: Corpus
     regenerate: Regenerate = Regenerate()
     capture: Capture | None = None
-    train: Train
+    train: Train = Train()
     evaluate: Evaluate
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """Tokens of a draft, trained for and served; ``None``: told elsewhere in the file, or the method's own default."""
+        if (
+            self.drafter.num_tokens is not None
+            or "num_tokens" in self.drafter.options.keys() | self.drafter.settings.keys()
+        ):
+            return self.drafter.num_tokens
+        return num_tokens(self.drafter.method, (source.text_type for source in self._sources()))
+
+    @property
+    def mix(self) -> dict[str, float]:
+        """Shares of the language groups in what is learnt from; none: as they come."""
+        if self.train.mix or self.drafter.method == "ngram":
+            return {str(group): share for group, share in self.train.mix.items()}
+        return mix_of(source.language for source in self._sources())
+
+    def _sources(self) -> list[Source]:
+        return [*self.corpus.documents, *self.corpus.conversations, *self.corpus.tasks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +299,8 @@ def drafter_spec(site: Site, checkpoint: Path | None) -> dict[str, Any]:
     made: dict[str, Any] = {"method": drafter.method}
     if checkpoint is not None:
         made |= {"corpus": str(checkpoint / "corpus.txt")} if drafter.method == "ngram" else {"model": str(checkpoint)}
-    if drafter.num_tokens is not None:
-        made["num_tokens"] = drafter.num_tokens
+    if (length := site.draft_tokens) is not None:
+        made["num_tokens"] = length
     return made | drafter.options
 
 

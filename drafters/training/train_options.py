@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from drafters.training.examples import Example
 from drafters.training.loop_settings import LoopSettings
 from drafters.training.stage import StageError
 
-__all__ = ["CHECKPOINT", "CHOICES", "LOOP", "NGRAM", "add_arguments", "check_options", "loop_settings"]
+__all__ = ["CHECKPOINT", "CHOICES", "LOOP", "NGRAM", "add_arguments", "budget", "check_options", "loop_settings"]
 
 NGRAM = "ngram"
 CHECKPOINT = "checkpoint"
@@ -65,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mix", help="shares of what is learnt from, as ko=0.6,en=0.28,code=0.12; default: as they come"
     )
-    parser.add_argument("--tokens", type=int, required=True, help="tokens to train on, those of the context included")
+    amount = parser.add_mutually_exclusive_group(required=True)
+    amount.add_argument("--tokens", type=int, help="tokens to train on, those of the context included")
+    amount.add_argument("--passes", type=float, help="in its place: so many times the tokens of the training examples")
     for name, kind, text in LOOP:
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=kind, default=defaults[name], help=f"{text} (%(default)s)"
@@ -94,9 +98,10 @@ def check_options(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < smallest:
             raise StageError(f"--{name.replace('_', '-')} is {value}; allowed: {smallest} or more")
-    for name in ("rate", "muon_rate", "clip"):
-        if not 0 < getattr(options, name) < float("inf"):
-            raise StageError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: above 0")
+    for name in ("rate", "muon_rate", "clip", "passes"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise StageError(f"--{name.replace('_', '-')} is {value}; allowed: above 0")
     if not 0 <= options.warm_up < 1 or not options.weight_decay >= 0:
         raise StageError(
             f"--warm-up is {options.warm_up}, --weight-decay {options.weight_decay}; allowed: 0 to below 1, and 0 or more"
@@ -112,6 +117,14 @@ def check_options(options: argparse.Namespace) -> None:
         raise StageError("--method ngram takes no --set, --start or --features; it counts tokens alone")
 
 
-def loop_settings(options: argparse.Namespace) -> LoopSettings:
+def budget(options: argparse.Namespace, train: Iterable[Example]) -> int:
+    """The tokens to train on: as they were given, or as many passes over the training examples."""
+    if options.passes is None:
+        return int(options.tokens)
+    passes: float = options.passes
+    return max(1, round(passes * sum(len(example.token_ids) for example in train)))
+
+
+def loop_settings(options: argparse.Namespace, tokens: int) -> LoopSettings:
     """What decides the course of the training."""
-    return LoopSettings(tokens=options.tokens, **{name: getattr(options, name) for name, *_ in (*LOOP, *CHOICES)})
+    return LoopSettings(tokens=tokens, **{name: getattr(options, name) for name, *_ in (*LOOP, *CHOICES)})

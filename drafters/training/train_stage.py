@@ -24,6 +24,7 @@ from drafters.training.train_options import (
     LOOP,
     NGRAM,
     add_arguments,
+    budget,
     check_options,
     loop_settings,
 )
@@ -92,6 +93,8 @@ def _begin(options: argparse.Namespace, settings: dict[str, Any], say: Callable[
     if options.start is not None:
         inputs["start"] = options.start
     asked = {"method": options.method, "set": settings, "mix": mix, "tokens": options.tokens, "seed": options.seed}
+    if options.passes is not None:
+        asked["passes"] = options.passes
     if options.method == NGRAM:
         asked["limit_bytes"] = options.limit_bytes
     else:
@@ -110,7 +113,9 @@ def _write_ngram(options: argparse.Namespace, say: Callable[[str], None]) -> int
         examples = load_examples(options.examples, vocabulary(options.target), None, held_out_needed=False)
         mix = None if options.mix is None else parse_mix(options.mix)
         path = options.out / CHECKPOINT / CORPUS
-        counts = write_corpus(path, examples.train, mix, options.tokens, options.seed, options.limit_bytes)
+        counts = write_corpus(
+            path, examples.train, mix, budget(options, examples.train), options.seed, options.limit_bytes
+        )
         finish(options.out, [f"{CHECKPOINT}/{CORPUS}"], {"method": NGRAM, **counts})
     say(f"{options.out / CHECKPOINT / CORPUS} is what an ngram drafter's 'corpus' takes")
     return 0
@@ -133,13 +138,13 @@ def _train(options: argparse.Namespace, settings: MethodSettings, world: World, 
     device = options.device or (f"cuda:{world.local_rank}" if torch.cuda.is_available() else "cpu")
     say(f"loading {options.target}")
     target = FrozenTarget.load(options.target, options.weights, getattr(torch, options.dtype), device)
-    loop = loop_settings(options)
     longest = min(options.row_tokens, int(getattr(target.config, "max_position_embeddings", options.row_tokens)))
     examples = load_examples(options.examples, target.vocab_size, longest)
     if examples.cut:
         say(
             f"{examples.cut} examples are longer than {longest} tokens and are cut; {examples.dropped} have no answer left"
         )
+    loop = loop_settings(options, budget(options, examples.train))
     start = None if options.start is None else Checkpoint.load(options.start)
     mix = None if options.mix is None else parse_mix(options.mix)
     settings = completed(settings, examples.train, mix, target.vocab_size, start, say)

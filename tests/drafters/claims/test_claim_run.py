@@ -21,6 +21,7 @@ SCALE = {
     "forms": ["plain"], "shipped": ["mtp"], "answers": 10, "tokens": 10, "threads": 1,
 }  # fmt: skip
 TASKS = 5
+SPENT = ((("shared", 240.0), ("a", 60.0)), (("shared", 240.0), ("b", 60.0)))
 
 
 def workloads(folder: Path) -> Path:
@@ -111,6 +112,19 @@ def test_a_claim_is_run_judged_and_shown(
     assert "판정" not in english
     assert (out / "report" / "counts" / "12.csv").read_bytes() == (out / "counts" / "12.csv").read_bytes()
     assert (out / "report" / "figures.csv").read_text("utf-8-sig").count("\n") == len(found["figures"]) + 1
+    assert (
+        "Scale tiny: 5 tasks a workload where times are compared (1 repeats), 5 where acceptance alone is read"
+        in english
+    )
+    assert "Measured with the float32 target alone" in english
+
+    # two claims that share a stage of four minutes and have one of one minute each: six minutes, and two of one verdict
+    stages = [[{**found["stages"][0], "folder": name, "seconds": seconds} for name, seconds in own] for own in SPENT]
+    twice = pages.render([{**found, "stages": own} for own in stages], "en")
+    assert "shared ones once: 6 min" in twice
+    assert f"(tiny): {found['said']['en']['verdict']} 2. " in twice
+    unknown = pages.render([{**found, "stages": [{**found["stages"][0], "seconds": None}]}], "en")
+    assert "shared ones once: – min" in unknown
 
 
 @pytest.mark.parametrize(

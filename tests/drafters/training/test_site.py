@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from drafters.training.adapt_defaults import told
 from drafters.training.adapt_plan import links
-from drafters.training.site import load_site
+from drafters.training.site import drafter_spec, load_site
 from drafters.training.stage import StageError
 from tests.drafters.training.sites import write_site
 
@@ -53,6 +54,8 @@ def line_of(path: Path, text: str) -> int:
         ("max_tokens: 16", "max_token: 16", "", "unknown key 'regenerate.max_token'; did you mean 'max_tokens'"),
         ("method: medusa", "method: medusae", "", "drafter.method is 'medusae'"),
         ("tokens: 60000", "tokens: 0", "", "train.tokens is 0"),
+        ("tokens: 60000", "passes: 0", "", "train.passes is 0"),
+        ("tokens: 60000", "tokens: 6\n  passes: 1", "train:", "tokens and passes both give the budget"),
         ("rows: 4", "rows: four", "", "train.rows is 'four'"),
         ("held_out: 0.25", "held_out: 1.0", "", "corpus.held_out is 1.0"),
         ("language: ko", "language: korean", "path: documents", "language is 'korean'; allowed: ko, en, code"),
@@ -102,12 +105,12 @@ def test_what_is_no_site_file_is_refused(tmp_path: Path, content: bytes, says: s
 
 
 def test_a_missing_section_is_named(folder: Path) -> None:
-    """Without a budget there is nothing to train."""
+    """Without documents there is nothing to learn."""
     path = write_site(folder)
     text = path.read_text("utf-8")
-    path.write_text(text[: text.index("train:")] + text[text.index("evaluate:") :], "utf-8")
+    path.write_text(text[: text.index("corpus:")] + text[text.index("regenerate:") :], "utf-8")
 
-    assert "key 'train' is missing; add it" in complaint(path)
+    assert "key 'corpus' is missing; add it" in complaint(path)
 
 
 def test_an_ngram_table_takes_no_start(folder: Path) -> None:
@@ -194,3 +197,48 @@ def test_a_key_that_stands_twice_is_told_by_its_line_alone(tmp_path: Path) -> No
     path.write_text("name: a\ntarget: {}\nname: b\n", "utf-8")
 
     assert complaint(path) == f"{path}:3: key 'name' appears twice; keep one"
+
+
+def train_line(path: Path) -> str:
+    """Command line of the training that a site's file asks for."""
+    chain = links(load_site(path), path.parent / "out")
+    return " ".join(next(link for link in chain if link.stage == "train").argv())
+
+
+def test_a_file_that_says_little_takes_what_the_claims_taught(folder: Path) -> None:
+    """Neither drafter nor train: mtp with three tokens, two passes; Korean beside English: 0.5 to 0.28 of the whole."""
+    path = write_site(folder, corpus={"documents": [{"path": "documents", "language": "ko", "text_type": "office"}]})
+    lines = path.read_text("utf-8")
+    for section in ("drafter", "train"):
+        lines = re.sub(rf"^{section}:\n(?:  .*\n)+", "", lines, flags=re.MULTILINE)
+    path.write_text(lines, "utf-8")
+    assert "--method mtp" in train_line(path)
+    assert "--set num_tokens=3" in train_line(path)
+    assert "--passes 2.0" in train_line(path)
+    assert "--mix" not in train_line(path)
+
+    path.write_text(
+        lines.replace("documents:\n", "documents:\n  - {path: requests.jsonl, language: en, text_type: chat}\n"),
+        "utf-8",
+    )
+
+    assert "--mix ko=0.641,en=0.359" in train_line(path)
+    assert "train.mix: not given; ko 0.641, en 0.359" in " ".join(told(load_site(path).site))
+
+
+def test_free_prose_is_drafted_in_shorter_pieces(folder: Path) -> None:
+    """Essays alone: two tokens, in training and in service; what the file says itself stands."""
+    essays = {"documents": [{"path": "documents", "language": "ko", "text_type": "essay"}]}
+    path = write_site(folder, corpus=essays, drafter={"method": "mtp"})
+    assert "--set num_tokens=2" in train_line(path)
+    assert drafter_spec(load_site(path).site, None) == {"method": "mtp", "num_tokens": 2}
+    path = write_site(folder, corpus=essays, drafter={"method": "mtp", "settings": {"num_tokens": 5}})
+    assert "--set num_tokens=5" in train_line(path)
+    assert drafter_spec(load_site(path).site, None) == {"method": "mtp"}
+
+
+def test_a_language_that_would_be_forgotten_is_told(folder: Path) -> None:
+    """A drafter that goes on with Korean alone; nothing of the kind for a fresh one."""
+    said = " ".join(told(load_site(write_site(folder, drafter={"method": "mtp", "start": "drafter"})).site))
+    assert "what the drafter knew of others is forgotten" in said
+    assert "forgotten" not in " ".join(told(load_site(write_site(folder)).site))

@@ -24,6 +24,7 @@ from drafters.training.capture_stage import run as run_capture
 from drafters.training.examples import Example
 from drafters.training.stage import StageError, read_manifest, take_back_unworked
 from drafters.training.train_inputs import completed, method_settings
+from drafters.training.train_options import budget
 from tests.drafters.training.tiny import VOCAB, tiny_examples, train_options, write_examples, write_tiny_target
 
 
@@ -269,6 +270,29 @@ def test_a_drafter_of_other_texts_gets_the_tokens_of_these(target: Path, tmp_pat
     assert read_manifest(tmp_path / "second", "train").settings["set"] == {"num_tokens": 2, "seed": 1}
 
 
+def test_passes_are_counted_in_the_tokens_of_the_training_examples() -> None:
+    """Two examples of 3 and 5 tokens: a pass and a half is 12; given tokens stand as they are."""
+    made = [Example(str(n), "ko", "chat", "train", tuple(range(n)), ((1, n),)) for n in (3, 5)]
+    assert budget(argparse.Namespace(tokens=None, passes=1.5), made) == 12
+    assert budget(argparse.Namespace(tokens=70, passes=None), made) == 70
+
+
+def test_a_training_by_passes_says_so(target: Path, tmp_path: Path) -> None:
+    """A tenth of a pass leaves a short table; the manifest has the passes, and other ones are other settings."""
+    made = tiny_examples()
+    examples = write_examples(tmp_path / "examples", target, made)
+    options = train_options(target, examples, tmp_path / "out", method="ngram")
+    options.tokens, options.passes = None, 0.1
+    assert train_stage.run(options, Saying()) == 0
+    manifest = read_manifest(tmp_path / "out", "train")
+    assert (manifest.settings["tokens"], manifest.settings["passes"]) == (None, 0.1)
+    most = 0.1 * sum(len(one.token_ids) for one in made if one.split == "train")
+    assert 0 < sum(map(len, read_corpus(tmp_path / "out" / "checkpoint" / "corpus.txt", VOCAB))) <= most
+    options.passes = 0.2
+    with pytest.raises(StageError, match=r"other settings \(passes was 0\.1, now 0\.2\)"):
+        train_stage.run(options, Saying())
+
+
 def test_bad_options_are_named(target: Path, examples: Path, tmp_path: Path) -> None:
     """Unknown methods and settings, values out of range, states for some examples alone."""
     for more, said in (
@@ -278,6 +302,7 @@ def test_bad_options_are_named(target: Path, examples: Path, tmp_path: Path) -> 
         (("--set", "layers"), "has no '='; give key=value"),
         (("--mix", "fr=1"), "--mix has 'fr=1'"),
         (("--rate", "0"), "--rate is 0.0; allowed: above 0"),
+        (("--clip", "inf"), "--clip is inf; allowed: above 0"),
         (("--evaluations", "0"), "--evaluations is 0; allowed: 1 or more"),
         (("--features", "a", "--features", "b"), "2 --features for 1 --examples"),
         (("--dtype", "bfloat16"), "needs --precision bf16"),
