@@ -80,9 +80,13 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> int:
 
 
 def plan(options: argparse.Namespace) -> list[str]:
-    """The stages' command lines, once the file is checked as `run` checks it; nothing is done. Raises StageError."""
-    _, chain, _ = _checked(options)
-    return [shlex.join(_command(link, options.lang)) for link in chain]
+    """The stages' command lines, under what the file leaves to the defaults, once it is checked as `run` checks it; nothing is done.
+
+    Raises StageError.
+    """
+    loaded, chain, _ = _checked(options)
+    notes = [f"# {line}" for line in told(loaded.site)]
+    return notes + [shlex.join(_command(link, options.lang)) for link in chain]
 
 
 def _checked(options: argparse.Namespace) -> tuple[LoadedSite, list[Link], Path]:
