@@ -8,6 +8,7 @@ from drafters.claims.bootstrap import Estimate, Sample, mean
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
 from drafters.claims.counts import in_workloads
 from drafters.claims.recipes import (
+    BY_LOSS,
     CODE,
     ENGLISH,
     MIX,
@@ -58,7 +59,8 @@ def _trained(
     """A drafter for each seed, all from the public one."""
     start = shipped("public", METHOD)
     return [
-        recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start) for seed in recipes.setting.seeds
+        recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start, options=BY_LOSS)
+        for seed in recipes.setting.seeds
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from drafters.claims.bootstrap import Estimate
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
-from drafters.claims.recipes import MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
+from drafters.claims.recipes import BY_LOSS, MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
 from drafters.claims.stages import Place, Stage
 from drafters.claims.verdicts import Part, above, below
 from drafters.training.stage import StageError
@@ -19,8 +19,8 @@ LENGTH = "tokens/round"
 OPTIONS = {"num_tokens": length(METHOD)}
 WAYS = {"lora": {"lora_rank": RANK}, "full": {}}
 BASES = ("grid", "plain")
-EXACT = {"export-dtype": "float32"}
-"""Else rounding to bfloat16 would move weights off the grid."""
+EXACT = {**BY_LOSS, "export-dtype": "float32"}
+"""In bfloat16 rounding would move weights off the grid."""
 SCALED = "scaled"
 
 

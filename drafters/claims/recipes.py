@@ -12,6 +12,7 @@ from drafters.claims.stages import Cost, Place, Stage
 from drafters.training.reference.prompts import LABELS
 
 __all__ = [
+    "BY_LOSS",
     "CODE",
     "ENGLISH",
     "ESSAY",
@@ -36,6 +37,9 @@ REPLAYED = {"agent-en": 240, "agent-code": 240}
 REPLAYED_LABELS = {"agent-en": "en/dialogue", "agent-code": "code/dialogue"}
 """The coding dialogues are what there is of code: a mix counts them as such."""
 MIX = "ko=0.5,en=0.28,code=0.22"
+BY_LOSS = {"stop-on": "loss"}
+"""Which of a training's weights are kept, where a claim expects little of it: by the acceptance those that it began with may win, and a
+drafter that was not trained would be measured in its name."""
 PER_ANSWER_TOKEN = 4
 """About so many tokens an example has for each that the target wrote in it."""
 

@@ -167,9 +167,10 @@ def _workload(
     if not _is_whole(asked):
         raise StageError(f"{path}: engine.context_tokens is {asked!r:.80}; give a whole number of tokens")
     replay = _mapping(path, content, "replay") | ({"tool_wait": options.tool_wait} if options.tool_wait else {})
+    model = _model(target)
     engine: dict[str, Any] = {
         "kind": "builtin",
-        "model": _model(target),
+        "model": model,
         "threads": options.threads,
         "context_tokens": options.context_tokens or (asked if room is None else min(asked, room)),
         **{key: given[key] for key in ("start_timeout_s", "request_timeout_s") if key in given},
@@ -183,7 +184,8 @@ def _workload(
         **kept,
         "tasks": list(_tasks(path, content)),
         "engine": engine,
-        "arms": [_named(arm) for arm in arms],
+        # on any other target a run leaves out what is named as a drafter of the shipped one; here it was asked for
+        "arms": [_named(arm) if model == reference.TARGET else dict(arm) for arm in arms],
         "replay": replay,
     }
 

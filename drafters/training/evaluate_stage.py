@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from drafters.training.evaluate_input import BASELINE, FILES, input_files, read_arms, read_workloads, target_folder
-from drafters.training.run_figures import TABLES, figures
+from drafters.training.run_figures import TABLES, figures, read_table
 from drafters.training.stage import StageError, begin, finish, take_back, write_whole
 
 NAME = "evaluate"
@@ -95,6 +95,7 @@ def run(options: argparse.Namespace, say: Say) -> int:
     code = _harness(_command(options, files), say, options.out, dict(zip(files, contents, strict=True)))
     if code != DONE:
         return code
+    check_arms(options.out / RUN, [arm["name"] for arm in arms])
     report = figures(options.out / RUN, [arm["name"] for arm in arms[1:]])
     write_whole(options.out / REPORT, json.dumps(report, ensure_ascii=False, indent=2) + "\n")
     finish(options.out, [REPORT, *(f"{RUN}/{name}" for name in TABLES)], {"arms": len(arms), "workloads": len(files)})
@@ -102,6 +103,16 @@ def run(options: argparse.Namespace, say: Say) -> int:
         say(line)
     say(f"report: {options.out / RUN / 'report.html'}; figures: {options.out / REPORT}")
     return DONE
+
+
+def check_arms(run: Path, arms: Sequence[str]) -> None:
+    """Raise StageError for an arm that was asked for and stands nowhere in the run: its figures would be unknown, and nobody told why."""
+    measured = {row["arm"] for row in read_table(run / "summary.csv")}
+    missing = [name for name in arms if name not in measured]
+    if missing:
+        raise StageError(
+            f"{run}: nothing was measured of {', '.join(missing)}; its messages above say why, {run / 'findings.csv'} too"
+        )
 
 
 _SETTINGS = (

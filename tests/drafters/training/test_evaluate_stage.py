@@ -280,14 +280,24 @@ def test_help_loads_no_torch() -> None:
 
 
 def test_a_shipped_drafter_stands_in_the_workload_by_its_name(target: Path, tmp_path: Path) -> None:
-    """So a run tells which it was, on every machine; its files are what is hashed."""
+    """So a run tells which it was, on every machine; its files are what is hashed. On another target than its own it stands by its
+    path: by its name a run would leave it out."""
     parser = argparse.ArgumentParser()
     evaluate_stage.add_arguments(parser)
-    file = workload(tmp_path)
-    asked = words(target, file, tmp_path / "out", "--drafter", "ref=dflash2,model=ref:public-dflash2,num_tokens=7")
-    options = parser.parse_args(asked)
-    arms = evaluate_input.read_arms(options.drafter)
-    (content,) = evaluate_input.read_workloads([file], options, target, arms).values()
-    (arm,) = (item for item in content["arms"] if item["name"] == "ref")
-    assert arm["options"] == {"model": "ref:public-dflash2", "num_tokens": 7}
+    file, path = workload(tmp_path), str(reference.drafter("public-dflash2"))
+    for given, model in ((reference.target(), "ref:public-dflash2"), (target, path)):
+        asked = words(given, file, tmp_path / "out", "--drafter", "ref=dflash2,model=ref:public-dflash2,num_tokens=7")
+        options = parser.parse_args(asked)
+        arms = evaluate_input.read_arms(options.drafter)
+        (content,) = evaluate_input.read_workloads([file], options, given, arms).values()
+        (arm,) = (item for item in content["arms"] if item["name"] == "ref")
+        assert arm["options"] == {"model": model, "num_tokens": 7}
     assert evaluate_input.input_files(target, {}, arms)["drafter ref: model"] == reference.drafter("public-dflash2")
+
+
+def test_an_arm_that_was_not_measured_is_told(tmp_path: Path) -> None:
+    """A run without it in its summary is an error, not a figure that is unknown."""
+    (tmp_path / "summary.csv").write_text("arm,n_steps\nbaseline,3\nnew,3\n", encoding="utf-8")
+    evaluate_stage.check_arms(tmp_path, ["baseline", "new"])
+    with pytest.raises(StageError, match="nothing was measured of old; its messages above say why"):
+        evaluate_stage.check_arms(tmp_path, ["baseline", "old", "new"])
