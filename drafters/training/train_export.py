@@ -79,6 +79,11 @@ def export_best(
     lengths = [report["judged"]["acceptance_length"] for report in (training.first, after)]
     before, now = ("unknown" if length is None else f"{length:.3f}" for length in lengths)
     say(f"{folder} is written (step {best['step']}); held-out acceptance length {before} -> {now}, {after['note']}")
+    if best["step"] == 0 and training.step:
+        say(
+            f"no evaluation was better than that before the first step: {folder} holds the weights that it began with; train on more "
+            f"answers, at a lower --rate, or choose by --stop-on {'loss' if training.settings.stop_on == 'acceptance' else 'acceptance'}"
+        )
 
 
 def _write_checkpoint(options: argparse.Namespace, method: Method) -> Checkpoint:

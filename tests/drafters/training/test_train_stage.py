@@ -150,11 +150,13 @@ def test_a_checkpoint_cut_short_is_named(target: Path, examples: Path, tmp_path:
 
 
 def test_patience_ends_it_and_the_best_weights_are_written(target: Path, examples: Path, tmp_path: Path) -> None:
-    """At an absurd rate nothing gets better: it ends after one evaluation, and the heads are those it began with."""
+    """At an absurd rate nothing gets better: it ends after one evaluation, the heads are those it began with, and it says so."""
     options = train_options(
         target, examples, tmp_path / "out", "--rate", "1000", "--patience", "1", "--stop-on", "loss", "--clip", "1e9"
     )
-    assert train_stage.run(options, Saying()) == 0
+    say = Saying()
+    assert train_stage.run(options, say) == 0
+    assert "holds the weights that it began with" in say.lines[-1]
     counts = read_manifest(tmp_path / "out", "train").counts
     assert (counts["best_step"], counts["stopped_early"]) == (0, True)
     assert all(not tensor.any() for tensor in weights(tmp_path / "out").values())
