@@ -8,9 +8,9 @@ from drafters.claims.bootstrap import Estimate, Sample, mean
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
 from drafters.claims.counts import in_workloads
 from drafters.claims.recipes import (
-    BY_LOSS,
     CODE,
     ENGLISH,
+    LAST,
     MIX,
     OFFICE,
     PER_ANSWER_TOKEN,
@@ -59,7 +59,7 @@ def _trained(
     """A drafter for each seed, all from the public one."""
     start = shipped("public", METHOD)
     return [
-        recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start, options=BY_LOSS)
+        recipes.train(name, METHOD, bodies, seed, tokens=tokens, mix=mix, start=start, options=LAST)
         for seed in recipes.setting.seeds
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from drafters.claims.bootstrap import Estimate
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
-from drafters.claims.recipes import BY_LOSS, MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
+from drafters.claims.recipes import LAST, MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
 from drafters.claims.stages import Place, Stage
 from drafters.claims.verdicts import Part, above, below
 from drafters.training.stage import StageError
@@ -19,7 +19,7 @@ LENGTH = "tokens/round"
 OPTIONS = {"num_tokens": length(METHOD)}
 WAYS = {"lora": {"lora_rank": RANK}, "full": {}}
 BASES = ("grid", "plain")
-EXACT = {**BY_LOSS, "export-dtype": "float32"}
+EXACT = {**LAST, "export-dtype": "float32"}
 """In bfloat16 rounding would move weights off the grid."""
 SCALED = "scaled"
 

@@ -11,7 +11,7 @@ from drafters.claims.bootstrap import Estimate, Sample
 from drafters.claims.candidates import TABLE
 from drafters.claims.claim import Claim, Figure, Found, Judged, Plan, figure
 from drafters.claims.counts import Row, in_workloads
-from drafters.claims.recipes import BY_LOSS, ENGLISH, MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
+from drafters.claims.recipes import ENGLISH, LAST, MIX, OFFICE, Arm, Recipes, checkpoint, length, seeded, shipped
 from drafters.claims.stages import Cost, Place, Stage
 from drafters.claims.verdicts import Part, above, below
 from drafters.training.stage import StageError
@@ -40,7 +40,7 @@ def _plan_forced(recipes: Recipes) -> Plan:
         for seed in recipes.setting.seeds:
             name = seeded(label, seed)
             made[name] = recipes.train(
-                f"selector-{label}", METHOD, bodies, seed, mix=MIX, start=blank, sets=sets, options=BY_LOSS
+                f"selector-{label}", METHOD, bodies, seed, mix=MIX, start=blank, sets=sets, options=LAST
             )
             arms.append(Arm(name, METHOD, checkpoint(made[name]), OPTIONS))
     forms = recipes.setting.scale.forms

@@ -12,11 +12,11 @@ from drafters.claims.stages import Cost, Place, Stage
 from drafters.training.reference.prompts import LABELS
 
 __all__ = [
-    "BY_LOSS",
     "CODE",
     "ENGLISH",
     "ESSAY",
     "KOREAN",
+    "LAST",
     "MIX",
     "OFFICE",
     "Arm",
@@ -37,9 +37,8 @@ REPLAYED = {"agent-en": 240, "agent-code": 240}
 REPLAYED_LABELS = {"agent-en": "en/dialogue", "agent-code": "code/dialogue"}
 """The coding dialogues are what there is of code: a mix counts them as such."""
 MIX = "ko=0.5,en=0.28,code=0.22"
-BY_LOSS = {"stop-on": "loss"}
-"""Which of a training's weights are kept, where a claim expects little of it: by the acceptance those that it began with may win, and a
-drafter that was not trained would be measured in its name."""
+LAST = {"stop-on": "nothing"}
+"""Kept are the last weights: by a held-out figure those that a training began with may win, and would then be measured in its name."""
 PER_ANSWER_TOKEN = 4
 """About so many tokens an example has for each that the target wrote in it."""
 

@@ -125,7 +125,7 @@ class Training:
             raise StageError(f"the held-out loss is {whole.loss}; give a lower --rate and a new folder")
         length = 0.0 if settings.stop_on == "loss" else whole.acceptance_length or 0.0
         score = [length, -whole.loss]  # of equal lengths the lower loss is better: at first nothing is accepted
-        if self.best is None or score > self.best["score"]:
+        if self.best is None or score > self.best["score"] or settings.stop_on == "nothing":
             self.since_best = 0
             # cloned: state_dict shares memory with the weights that training goes on to change
             weights = {name: value.detach().clone() for name, value in self.method.module.state_dict().items()}

@@ -35,7 +35,8 @@ class LoopSettings:
     """How often the held-out examples are evaluated, evenly over the tokens, beside the one before the first step."""
     patience: int = 4
     """Evaluations in a row without a better one, after which training ends; 0 goes on to the last token."""
-    stop_on: Literal["acceptance", "loss"] = "acceptance"
+    stop_on: Literal["acceptance", "loss", "nothing"] = "acceptance"
+    """What the weights of the best evaluation are chosen by; ``nothing`` trains to the last token and keeps the last ones."""
     seed: int = 1
 
 

@@ -82,7 +82,7 @@ def export_best(
     if best["step"] == 0 and training.step:
         say(
             f"no evaluation was better than that before the first step: {folder} holds the weights that it began with; train on more "
-            f"answers, at a lower --rate, or choose by --stop-on {'loss' if training.settings.stop_on == 'acceptance' else 'acceptance'}"
+            "answers, at a lower --rate, or keep the last weights with --stop-on nothing"
         )
 
 

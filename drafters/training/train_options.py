@@ -42,7 +42,11 @@ CHOICES = (
         "of a float32 target's own pass over training examples (%(default)s); bf16 is faster, and one state in about "
         "seventy then has another likeliest token",
     ),
-    ("stop_on", ("acceptance", "loss"), "which held-out number is to get better, that of the lowest temperature"),
+    (
+        "stop_on",
+        ("acceptance", "loss", "nothing"),
+        "which held-out number is to get better, that of the lowest temperature; nothing: train to the end, keep the last weights",
+    ),
 )
 
 

@@ -161,6 +161,12 @@ def test_patience_ends_it_and_the_best_weights_are_written(target: Path, example
     assert (counts["best_step"], counts["stopped_early"]) == (0, True)
     assert all(not tensor.any() for tensor in weights(tmp_path / "out").values())
     assert counts["held_out_after"]["all"]["loss"] == pytest.approx(counts["held_out_before"]["all"]["loss"])
+    last = train_options(target, examples, tmp_path / "last", "--rate", "1", "--patience", "1", "--stop-on", "nothing")
+    assert train_stage.run(last, Saying()) == 0
+    counts = read_manifest(tmp_path / "last", "train").counts
+    assert counts["best_step"] == counts["steps"] > 0
+    assert not counts["stopped_early"]
+    assert any(tensor.any() for tensor in weights(tmp_path / "last").values())
 
 
 def test_captured_states_give_what_the_target_in_the_loop_gives(
