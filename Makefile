@@ -13,7 +13,7 @@ run: $(VENV)/run.stamp  ## the main job on the models that come with the package
 	$(BIN)/harness run workloads/mixed.yaml --arms baseline,prompt-lookup,ngram,dflash2-public,dflash2-adapted --concurrency 1,4,8,16 --limit-tasks 10 --limit-steps 2 --max-tokens 48 --repeats 2 $(ARGS)
 
 # CLAIMS: which (default all), and options: make claims CLAIMS="6 7 --scale full"; what is done is kept, so it can be stopped
-claims: $(VENV)/test.stamp  ## the fifteen claims about drafters on the shipped models, about two hours on two cores; pages in Korean and English
+claims: $(VENV)/test.stamp  ## the fifteen claims about drafters on the shipped models, about two and a half hours on two cores; pages in Korean and English
 	$(BIN)/drafters claims run $(or $(CLAIMS),all) --out reports/runs/claims
 	$(BIN)/drafters claims report reports/runs/claims
 

@@ -206,7 +206,7 @@ def train_line(path: Path) -> str:
 
 
 def test_a_file_that_says_little_takes_what_the_claims_taught(folder: Path) -> None:
-    """Neither drafter nor train: mtp with three tokens, two passes; Korean beside English: 0.5 to 0.28 of the whole."""
+    """Neither drafter nor train: mtp with three tokens, four passes; Korean beside English: 0.5 to 0.28 of the whole."""
     path = write_site(folder, corpus={"documents": [{"path": "documents", "language": "ko", "text_type": "office"}]})
     lines = path.read_text("utf-8")
     for section in ("drafter", "train"):
@@ -214,7 +214,7 @@ def test_a_file_that_says_little_takes_what_the_claims_taught(folder: Path) -> N
     path.write_text(lines, "utf-8")
     assert "--method mtp" in train_line(path)
     assert "--set num_tokens=3" in train_line(path)
-    assert "--passes 2.0" in train_line(path)
+    assert "--passes 4.0" in train_line(path)
     assert "--mix" not in train_line(path)
 
     path.write_text(
