@@ -61,11 +61,11 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
-        # the CSV files of a large run take as long as everything else, and the drawings of the page leave the interpreter free
-        with ThreadPoolExecutor(2) as beside:
+        # drawings, which another process makes, and the workbook take one core each; then the CSV files, which take all that are free
+        with ThreadPoolExecutor(1) as beside:
             finish = begun(analysis, lang)
-            written = beside.submit(write_csv, analysis, folder)
             workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
+            written = beside.submit(write_csv, analysis, folder)
             page.write_text(finish(), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)
             return Paths(page, workbook.result(), written.result())
