@@ -45,14 +45,16 @@ def test_a_run_of_one_draft_length_is_refused(tmp_path: Path) -> None:
         compare(run_of(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("engine", ["builtin", "llamacpp"])
-def test_the_workload_that_is_measured_has_three_fixed_lengths_and_finds_its_tasks(tmp_path: Path, engine: str) -> None:
-    """Its tasks are named from anywhere."""
+@pytest.mark.parametrize(("engine", "lengths"), [("builtin", [2, 4, 8]), ("llamacpp", [4, 6, 8])])
+def test_the_workload_that_is_measured_has_three_fixed_lengths_and_finds_its_tasks(
+    tmp_path: Path, engine: str, lengths: list[int]
+) -> None:
+    """Lengths at which the engine drafts anything; its tasks are named from anywhere."""
     source = tmp_path / "w.yaml"
     source.write_text(yaml.safe_dump({"name": "w", "tasks": "data/w.jsonl", "arms": [], "concurrency": [1]}))
     content = workload(engine, source, 8)
     assert content["arms"][0]["name"] == "baseline"
-    assert [next(iter(arm["options"].values())) for arm in content["arms"][1:]] == [2, 4, 8]
+    assert [next(iter(arm["options"].values())) for arm in content["arms"][1:]] == lengths
     assert Path(content["tasks"]).is_absolute()
     assert content["engine"]["kind"] == engine
 

@@ -227,23 +227,24 @@ def test_a_folder_of_something_else_is_refused(place: Path, tmp_path: Path) -> N
 
 
 def test_the_plan_shows_every_command_line_and_does_nothing(place: Path, tmp_path: Path) -> None:
-    """One line a stage; no folder is made."""
+    """What the file leaves open as a comment, then one line a stage; no folder is made."""
     parser = argparse.ArgumentParser()
     adapt_stage.add_arguments(parser)
     options = parser.parse_args([str(place / "site.yaml"), "--out", str(tmp_path / "out"), "--plan"])
-    said = adapt_stage.plan(options)
+    note, *said = adapt_stage.plan(options)
 
+    assert note.startswith("# train.mix: none, as not all sources say their language, or all hold one")
     assert len(said) == len(STAGES)
     assert " train --method medusa " in said[2]
     assert not (tmp_path / "out").exists()
 
 
 def test_the_plan_can_be_pasted(place: Path, tmp_path: Path) -> None:
-    """It goes to standard output, a command a line and nothing before it."""
+    """It goes to standard output, a command a line and nothing before it but comments of a shell."""
     words = ["adapt", str(place / "site.yaml"), "--out", str(tmp_path / "out"), "--plan"]
     done = subprocess.run([sys.executable, "-m", "drafters.cli", *words], capture_output=True, text=True, check=False)
 
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("# ")]
     assert (done.returncode, done.stderr, len(lines)) == (0, "", len(STAGES))
     assert all(line.startswith(f"{sys.executable} -m ") for line in lines)
 
