@@ -108,7 +108,7 @@ def _has_backtick(text: str) -> bool:
 
 
 def _has_identifier(text: str) -> bool:
-    """Tell whether there can be an identifier: ten times sooner told than where it is."""
+    """Tell whether there can be an identifier, which is sooner told than where it is."""
     return any(mark in text for mark in _IN_IDENTIFIERS) or any(
         mark in text and around.search(text) for mark, around in _AROUND
     )
