@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import altair as alt
 import polars as pl
 
 from harness.analysis.frames import RunAnalysis
 from harness.analysis.offer import pareto
-from reports import readings
-from reports.charts import Chart, Pen, inline, known, per_workload
+from reports import plot, readings
+from reports.charts import Chart, Pen, known, per_workload
 from reports.headlines import carried
+from reports.plot import Plot, Row, layer
 from reports.sections import Section
 from reports.tables import Table, offer_of, table
 from reports.wording import UNKNOWN, Wording, is_unknown, number
-
-Row = Mapping[str, Any]
 
 
 def offer_section(analysis: RunAnalysis, words: Wording) -> Section:
@@ -79,22 +76,25 @@ def pareto_charts(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | 
     """Draw tasks an hour per server over tasks an hour per agent: a line an arm through its loads, named at each point."""
     rows = known(pareto(analysis.summary), "tasks_per_hour_per_agent")
 
-    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        x = alt.X(
-            "tasks_per_hour_per_agent:Q",
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> Plot:
+        x = plot.number(
+            "tasks_per_hour_per_agent",
             title=words.header("tasks_per_hour_per_agent"),
-            scale=alt.Scale(zero=True),
-            axis=alt.Axis(tickCount=6),
+            scale={"zero": True},
+            axis={"tickCount": 6},
         )
-        y = alt.Y("tasks_per_hour:Q", title=words.header("tasks_per_hour"), scale=alt.Scale(zero=True))
-        line, points = pen.lines(own, x, y)
-        best = inline([row for row in own if row["frontier"]]).encode(x=x, y=y, color=pen.colour())
-        return [
-            line.encode(order=alt.Order("concurrency:Q")),
-            points,
-            best.mark_point(size=190, strokeWidth=1.4, opacity=1),
-            best.mark_text(dx=13, dy=-8, fontSize=11).encode(text=alt.Text("concurrency:Q")),
-        ]
+        y = plot.number("tasks_per_hour", title=words.header("tasks_per_hour"), scale={"zero": True})
+        best = [row for row in own if row["frontier"]]
+        place = {"x": x, "y": y, "color": pen.colour()}
+        load = plot.number("concurrency")
+        return Plot(
+            [
+                pen.line(own, x, y, order=load),
+                pen.points(own, x, y),
+                layer(best, "point", place, size=190, strokeWidth=1.4, opacity=1),
+                layer(best, "text", {**place, "text": load}, dx=13, dy=-8, fontSize=11),
+            ]
+        )
 
     return per_workload(
         analysis, words, "pareto", rows, draw, over="concurrency", says=lambda own: readings.pareto(own, words)

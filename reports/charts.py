@@ -6,7 +6,7 @@ Every function returns one chart a workload, and ``None`` where no workload has 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,27 +14,22 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-import altair as alt
 import polars as pl
-from altair.utils.schemapi import debug_mode
 
 from harness.analysis.frames import RunAnalysis
 from harness.columns import COLUMNS
-from reports import drawings, readings
-from reports.wording import Wording, is_unknown, number, text_width
+from reports import drawings, plot, readings
+from reports.plot import INK, WIDTH, Channel, Layer, Plot, Row, layer, named_rows
+from reports.wording import Wording, is_unknown, number
 
-Row = Mapping[str, Any]
-Draw = Callable[[str, Sequence[Row], "Pen"], list[alt.Chart]]
-LABEL_PX = 6.6  # of a label, for each column of text_width
+Draw = Callable[[str, Sequence[Row], "Pen"], Plot]
 STRETCHES = 8  # of a line between two measured loads that is straight only in logarithms
-WIDTH = 400  # plot area in px; with its axis a chart fits a phone at a legible size
 FONTS = "system-ui, 'Malgun Gothic', 'Apple SD Gothic Neo', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
 BASELINE_COLOUR = "#808080"
 # After Okabe and Ito, the light ones darkened until each has 3:1 against white and against the dark page.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#B0609A", "#C47F00", "#2E93CC")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES: tuple[list[int], ...] = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [12, 4])
-_INK = "currentColor"  # the page's own text colour, so that one drawing serves light, dark and print
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +70,28 @@ class Pen:
         present = {row["arm"] for row in rows}
         return replace(self, shown=tuple(name for name in self.names if name in present))
 
-    def _scale(self, of_baseline: Any, of_others: Sequence[Any]) -> alt.Scale:
+    def _scale(self, of_baseline: Any, of_others: Sequence[Any]) -> dict[str, Any]:
         place = {name: index for index, name in enumerate(name for name in self.names if name not in self.baseline)}
         values = [of_others[place[name] % len(of_others)] if name in place else of_baseline for name in self.shown]
-        return alt.Scale(domain=list(self.shown), range=values)
+        return {"domain": list(self.shown), "range": values}
 
-    def colour(self) -> alt.Color:
+    def colour(self) -> Channel:
         """Colour by arm."""
         # the band's own opacity would wash the legend out
-        legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=2)
-        return alt.Color("arm:N", title=None, scale=self._scale(BASELINE_COLOUR, COLOURS), legend=legend)
+        legend = {"symbolOpacity": 1, "symbolStrokeWidth": 2}
+        return plot.name("arm", title=None, scale=self._scale(BASELINE_COLOUR, COLOURS), legend=legend)
 
-    def lines(self, rows: Sequence[Row], x: alt.X, y: alt.Y) -> tuple[alt.Chart, alt.Chart]:
-        """Return a line and its points for each arm."""
-        dash = alt.StrokeDash("arm:N", title=None, scale=self._scale([1, 0], DASHES))
-        shape = alt.Shape("arm:N", title=None, scale=self._scale("circle", SHAPES))
-        base = inline(rows).encode(x=x, y=y, color=self.colour())
-        return (
-            base.mark_line(strokeWidth=2.2).encode(strokeDash=dash),
-            base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape),
-        )
+    def line(self, rows: Sequence[Row], x: Channel, y: Channel, **further: Channel) -> Layer:
+        """Return a line for each arm."""
+        dash = plot.name("arm", title=None, scale=self._scale([1, 0], DASHES))
+        encoding = {"x": x, "y": y, "color": self.colour(), "strokeDash": dash, **further}
+        return layer(rows, "line", encoding, strokeWidth=2.2)
+
+    def points(self, rows: Sequence[Row], x: Channel, y: Channel) -> Layer:
+        """Return a point for each row."""
+        shape = plot.name("arm", title=None, scale=self._scale("circle", SHAPES))
+        encoding = {"x": x, "y": y, "color": self.colour(), "shape": shape}
+        return layer(rows, "point", encoding, filled=True, size=55, opacity=1)
 
 
 def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
@@ -114,27 +111,28 @@ def speed_up(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
         for row in known(analysis.break_even, "break_even")
     ]
 
-    def draw(workload: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        x = concurrency_axis(own, words)
-        y = alt.Y("speed_up:Q", title=words.header("speed_up"), scale=alt.Scale(domain=domain, nice=False, zero=False))
+    def draw(workload: str, own: Sequence[Row], pen: Pen) -> Plot:
+        x, colour = concurrency_axis(own, words), pen.colour()
+        y = plot.number(
+            "speed_up", title=words.header("speed_up"), scale={"domain": domain, "nice": False, "zero": False}
+        )
         marks = [row for row in crossings if row["workload"] == workload and row["arm"] in pen.shown]
         spans = [{**row, **bar} for row in marks if (bar := reach(row)) is not None]
-        at_one = inline(marks).encode(x=alt.X("break_even:Q"), y=alt.Y("one:Q"), color=pen.colour())
-        between = interpolated(own)
-        (line, _), (_, measured) = pen.lines(between, x, y), pen.lines(own, x, y)
-        return [
-            inline([{"one": 1.0}]).mark_rule(color=_INK, opacity=0.7).encode(y=alt.Y("one:Q")),
-            inline(between)
-            .mark_area(opacity=0.16)
-            .encode(x=x, y=alt.Y("speed_up_low:Q"), y2=alt.Y2("speed_up_high:Q"), color=pen.colour()),
-            line,
-            measured,
-            inline(spans)
-            .mark_rule(strokeWidth=5, opacity=0.45)
-            .encode(x=alt.X("from:Q"), x2=alt.X2("to:Q"), y=alt.Y("one:Q"), color=pen.colour()),
-            at_one.mark_point(shape="diamond", filled=True, size=120, opacity=1),
-            at_one.mark_text(dy=-12, fontWeight="bold", fontSize=12).encode(text=alt.Text("label:N")),
-        ]
+        between, one = interpolated(own), plot.number("one")
+        band = {"y": plot.number("speed_up_low"), "y2": {"field": "speed_up_high"}}
+        at_one = {"x": plot.number("break_even"), "y": one, "color": colour}
+        span = {"x": plot.number("from"), "x2": {"field": "to"}, "y": one, "color": colour}
+        return Plot(
+            [
+                layer([{"one": 1.0}], "rule", {"y": one}, color=INK, opacity=0.7),
+                layer(between, "area", {"x": x, **band, "color": colour}, opacity=0.16),
+                pen.line(between, x, y),
+                pen.points(own, x, y),
+                layer(spans, "rule", span, strokeWidth=5, opacity=0.45),
+                layer(marks, "point", at_one, shape="diamond", filled=True, size=120, opacity=1),
+                layer(marks, "text", {**at_one, "text": plot.name("label")}, dy=-12, fontWeight="bold", fontSize=12),
+            ]
+        )
 
     found = {(row["workload"], row["arm"]): row for row in analysis.break_even.iter_rows(named=True)}
     return per_workload(
@@ -176,12 +174,18 @@ def _between(left: Row, right: Row, share: float) -> Row:
 def task_time(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the median task time over concurrency, a line an arm, with a thin dashed line at p90 where there are enough tasks."""
 
-    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> Plot:
         x = concurrency_axis(own, words)
-        y = alt.Y("task_time_p50_s:Q", title=words.text("chart.task_time_axis"), scale=alt.Scale(zero=True))
-        high = inline([row for row in own if not is_unknown(row["task_time_p90_s"])])
-        p90 = high.mark_line(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9)
-        return [p90.encode(x=x, y=alt.Y("task_time_p90_s:Q"), color=pen.colour()), *pen.lines(own, x, y)]
+        y = plot.number("task_time_p50_s", title=words.text("chart.task_time_axis"), scale={"zero": True})
+        high = [row for row in own if not is_unknown(row["task_time_p90_s"])]
+        p90 = {"x": x, "y": plot.number("task_time_p90_s"), "color": pen.colour()}
+        return Plot(
+            [
+                layer(high, "line", p90, strokeWidth=1.2, strokeDash=[2, 3], opacity=0.9),
+                pen.line(own, x, y),
+                pen.points(own, x, y),
+            ]
+        )
 
     rows = known(analysis.summary, "task_time_p50_s")
     return per_workload(
@@ -198,31 +202,30 @@ def acceptance(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | Non
         if not all(is_unknown(row[name]) for name in names)
     ]
 
-    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> Plot:
         steps = list(dict.fromkeys(row["step"] for row in own))
-        height = len(steps) * max(26, 14 * len(pen.shown))
-        # without a Korean font the engine takes Hangul for narrower than it is drawn, and would cut the labels
-        extent = LABEL_PX * max(map(text_width, steps)) + 8
-        y = alt.Y("step:N", sort=steps, title=None, axis=alt.Axis(labelLimit=extent, minExtent=extent, grid=True))
-        x = alt.X(
-            "value:Q",
+        place = {
+            "y": named_rows("step", steps),
+            "yOffset": plot.name("arm", sort=list(pen.shown)),
+            "color": pen.colour(),
+        }
+        x = plot.number(
+            "value",
             title=words.text("chart.acceptance_axis"),
-            axis=alt.Axis(tickCount=6),
-            scale=alt.Scale(zero=False, domainMin=1),
+            axis={"tickCount": 6},
+            scale={"zero": False, "domainMin": 1},
         )
-        place: dict[str, Any] = {"y": y, "yOffset": alt.YOffset("arm:N", sort=list(pen.shown)), "color": pen.colour()}
-        length, passes = (
-            inline([{**row, "value": row[name]} for row in own if not is_unknown(row[name])]).encode(x=x, **place)
-            for name in names
+        length, passes = ([{**row, "value": row[name]} for row in own if not is_unknown(row[name])] for name in names)
+        both = [row for row in own if not any(is_unknown(row[name]) for name in names)]
+        span = {"x": plot.number("tokens_per_pass"), "x2": {"field": "acceptance_length"}}
+        return Plot(
+            [
+                layer(both, "rule", {**span, **place}, opacity=0.4),
+                layer(passes, "point", {"x": x, **place}, size=55, strokeWidth=1.6, opacity=1),
+                layer(length, "point", {"x": x, **place}, size=70, filled=True, opacity=1),
+            ],
+            height=len(steps) * max(26, 14 * len(pen.shown)),
         )
-        both = inline([row for row in own if not any(is_unknown(row[name]) for name in names)])
-        return [
-            both.mark_rule(opacity=0.4)
-            .encode(x=alt.X("tokens_per_pass:Q"), x2=alt.X2("acceptance_length:Q"), **place)
-            .properties(height=height),
-            passes.mark_point(size=55, strokeWidth=1.6, opacity=1),
-            length.mark_point(size=70, filled=True, opacity=1),
-        ]
 
     return per_workload(
         analysis, words, "acceptance", rows, draw, over=None, says=lambda own: readings.acceptance(own, words)
@@ -233,13 +236,9 @@ def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the share of rounds that accept at least so many drafted tokens, over the position in the draft."""
     pooled = all_steps(analysis.survival)
 
-    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        last = max(row["position"] for row in own)
-        axis = alt.Axis(values=list(range(1, last + 1, 1 + last // 16)), format="d", grid=False)
-        x = alt.X(
-            "position:Q", title=words.header("position"), axis=axis, scale=alt.Scale(domain=[1, last], nice=False)
-        )
-        return [*pen.lines(own, x, _share("survival", words))]
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> Plot:
+        x, y = position_axis(max(row["position"] for row in own), words), _share("survival", words)
+        return Plot([pen.line(own, x, y), pen.points(own, x, y)])
 
     rows = known(pooled, "survival")
     return per_workload(
@@ -250,8 +249,9 @@ def survival(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
 def lossless(analysis: RunAnalysis, words: Wording) -> tuple[Chart, ...] | None:
     """Draw the share of steps whose output equals the baseline's, over concurrency."""
 
-    def draw(_: str, own: Sequence[Row], pen: Pen) -> list[alt.Chart]:
-        return [*pen.lines(own, concurrency_axis(own, words), _share("identical_share", words))]
+    def draw(_: str, own: Sequence[Row], pen: Pen) -> Plot:
+        x, y = concurrency_axis(own, words), _share("identical_share", words)
+        return Plot([pen.line(own, x, y), pen.points(own, x, y)])
 
     rows = known(analysis.lossless, "identical_share")
     return per_workload(
@@ -298,22 +298,24 @@ def known(frame: pl.DataFrame, name: str) -> list[Row]:
     return [row for row in frame.iter_rows(named=True) if not is_unknown(row[name])]
 
 
-def inline(rows: Sequence[Row]) -> alt.Chart:
-    """Return rows as the data of a chart."""
-    return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
-
-
-def concurrency_axis(rows: Iterable[Row], words: Wording) -> alt.X:
+def concurrency_axis(rows: Iterable[Row], words: Wording) -> Channel:
     """Return the axis of tasks in progress, by doubling."""
     levels = sorted({row["concurrency"] for row in rows})
-    axis = alt.Axis(values=levels, format="d", grid=False, labelFlush=False)
-    scale = alt.Scale(type="log", base=2, domain=[levels[0], levels[-1]], nice=False)
-    return alt.X("concurrency:Q", title=words.text("chart.concurrency_axis"), axis=axis, scale=scale)
+    axis = {"values": levels, "format": "d", "grid": False, "labelFlush": False}
+    scale = {"type": "log", "base": 2, "domain": [levels[0], levels[-1]], "nice": False}
+    return plot.number("concurrency", title=words.text("chart.concurrency_axis"), axis=axis, scale=scale)
 
 
-def _share(name: str, words: Wording) -> alt.Y:
-    axis, scale = alt.Axis(format=".0%"), alt.Scale(domain=[0, 1])
-    return alt.Y(f"{name}:Q", title=COLUMNS[name].header[words.lang], axis=axis, scale=scale)
+def position_axis(last: int, words: Wording) -> Channel:
+    """Return the axis of positions in a draft, from 1."""
+    axis = {"values": list(range(1, last + 1, 1 + last // 16)), "format": "d", "grid": False}
+    scale = {"domain": [1, last], "nice": False}
+    return plot.number("position", title=words.header("position"), axis=axis, scale=scale)
+
+
+def _share(name: str, words: Wording) -> Channel:
+    title = COLUMNS[name].header[words.lang]
+    return plot.number(name, title=title, axis={"format": ".0%"}, scale={"domain": [0, 1]})
 
 
 def per_workload(
@@ -333,56 +335,14 @@ def per_workload(
         own = [row for row in rows if row["workload"] == workload]
         if over is None or len({row[over] for row in own}) >= 2:
             title, sentence = words.text(f"chart.{key}", workload=workload), says(own)
-            # what is checked here against a schema of 20,000 lines, the engine would refuse anyway: half of the time of a page
-            with debug_mode(False):
-                layers = draw(workload, own, pen.showing(own))
-            charts.append(chart(layers, title, f"{key}-{len(charts)}", sentence))
+            charts.append(chart(draw(workload, own, pen.showing(own)), title, f"{key}-{len(charts)}", sentence))
     return tuple(charts) or None
 
 
-def chart(layers: Sequence[alt.Chart], title: str, prefix: str, says: str = "") -> Chart:
-    """Return layers as one SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
-    return Chart(title, drawings.svg(_spec(layers), partial(_finished, title=title, prefix=prefix, says=says)), says)
-
-
-def _spec(layers: Sequence[alt.Chart]) -> dict[str, Any]:
-    """Return layers as one specification; altair's own layers would copy all their data several times over."""
-    datasets: dict[str, Any] = {}
-    parts = [layer.to_dict(validate=False, context={"top_level": False, "datasets": datasets}) for layer in layers]
-    heights = [part.pop("height") for part in parts if "height" in part]
-    spec: dict[str, Any] = {"$schema": alt.SCHEMA_URL, "layer": parts, "datasets": datasets}
-    spec |= {"width": WIDTH, "height": heights[0] if heights else 230, "background": "transparent"}
-    text = {
-        "labelColor": _INK,
-        "titleColor": _INK,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    }
-    spec["config"] = {
-        "aria": False,  # the drawing is one image with one name; its figures stand in the table beside it
-        "font": "sans-serif",
-        "axis": {
-            **text,
-            "gridColor": _INK,
-            "gridOpacity": 0.14,
-            "domainColor": _INK,
-            "tickColor": _INK,
-            "titlePadding": 8,
-        },
-        "legend": {
-            **text,
-            "orient": "bottom",
-            "direction": "horizontal",
-            "columns": 3,
-            "labelLimit": 180,
-            "symbolSize": 90,
-            "columnPadding": 30,
-            "labelOffset": 6,
-        },
-        "view": {"stroke": None},
-    }
-    return spec
+def chart(content: Plot, title: str, prefix: str, says: str = "") -> Chart:
+    """Return a plot as SVG, whose name is its title and what it says; ``prefix`` keeps ids apart from those of other drawings."""
+    finish = partial(_finished, title=title, prefix=prefix, says=says)
+    return Chart(title, drawings.svg(content.specification(), finish), says)
 
 
 def _finished(svg: str, *, title: str, prefix: str, says: str) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import polars as pl
 
-from reports.charts import BASELINE_COLOUR, COLOURS, LABEL_PX, Chart, chart, inline
+from reports import plot
+from reports.charts import BASELINE_COLOUR, COLOURS, Chart, chart
+from reports.plot import Plot, layer, named_rows
 from reports.sections import Headline, Section, page
 from reports.tables import Table, write_frame
-from reports.wording import LANGUAGES, UNKNOWN, Wording, text_width, wording
+from reports.wording import LANGUAGES, UNKNOWN, Wording, wording
 
 __all__ = ["main", "render", "write_all"]
 
@@ -189,21 +190,17 @@ def _chart(claim: Claim, words: Wording) -> Chart | None:
         }
         for label, one in zip(short, (one for _, one in known if one["unit"] == unit), strict=True)
     ][:MOST_ROWS]
-    extent = 1.15 * LABEL_PX * max(text_width(row["name"]) for row in rows) + 8  # long labels hold many wide letters
-    axis = alt.Axis(labelLimit=extent, minExtent=extent, grid=True)
     names = list(dict.fromkeys(row["name"] for row in rows))
-    y = alt.Y("name:N", sort=names, title=None, axis=axis)
-    scale, format_ = alt.Scale(zero=False), ".0%" if unit == "share" else ".2f"
-    base = inline(rows)
-    ends = base.encode(
-        x=alt.X("low:Q", title=None, scale=scale, axis=alt.Axis(format=format_, tickCount=5)), y=y, x2="high:Q"
-    )
+    y = named_rows("name", names, wider=1.15)  # long labels hold many wide letters
+    scale, axis = {"zero": False}, {"format": ".0%" if unit == "share" else ".2f", "tickCount": 5}
+    ends = {"x": plot.number("low", title=None, scale=scale, axis=axis), "x2": {"field": "high"}, "y": y}
+    values = {"x": plot.number("value", scale=scale), "y": y}
     layers = [
-        ends.mark_rule(strokeWidth=2.4, color=BASELINE_COLOUR).properties(height=ROW_PX * len(names)),
-        base.encode(x=alt.X("value:Q", scale=scale), y=y).mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]),
+        layer(rows, "rule", ends, strokeWidth=2.4, color=BASELINE_COLOUR),
+        layer(rows, "point", values, filled=True, size=60, opacity=1, color=COLOURS[0]),
     ]
     title = " · ".join((words.text("claims.chart", number=claim["number"]), *common))
-    return chart(layers, title, f"claim-{claim['number']}")
+    return chart(Plot(layers, ROW_PX * len(names)), title, f"claim-{claim['number']}")
 
 
 def _without_common(labels: Sequence[str]) -> tuple[list[str], list[str]]:

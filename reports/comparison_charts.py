@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import altair as alt
 import polars as pl
 
 from harness.analysis.compare import Comparison
-from reports.charts import BASELINE_COLOUR, COLOURS, DASHES, LABEL_PX, Chart, chart, inline
-from reports.wording import Wording, text_width
+from reports import plot
+from reports.charts import BASELINE_COLOUR, COLOURS, DASHES, Chart, chart, position_axis
+from reports.plot import Plot, layer, named_rows
+from reports.wording import Wording
 
 ROW_PX = 34
 
@@ -26,24 +27,20 @@ def acceptance(comparison: Comparison, words: Wording) -> tuple[Chart, ...]:
     for place, part in enumerate(frame.partition_by("arm_before", "arm_after", maintain_order=True)):
         rows = [{**row, "name": words.figure("language", row["language"])} for row in part.iter_rows(named=True)]
         names = [row["name"] for row in rows]
-        extent = LABEL_PX * max(map(text_width, names)) + 8
-        y = alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=extent, minExtent=extent, grid=True))
-        scale = alt.Scale(zero=False, domainMin=1)
-        axis = alt.Axis(tickCount=6)
+        y, scale, axis = named_rows("name", names), {"zero": False, "domainMin": 1}, {"tickCount": 6}
         title = words.header("acceptance_length")
         before, after = (
-            inline(rows).encode(x=alt.X(f"acceptance_length_{side}:Q", title=title, axis=axis, scale=scale), y=y)
+            {"x": plot.number(f"acceptance_length_{side}", title=title, axis=axis, scale=scale), "y": y}
             for side in ("before", "after")
         )
+        change = {**before, "x2": {"field": "acceptance_length_after"}}
         layers = [
-            before.mark_rule(opacity=0.6, strokeWidth=3, color=COLOURS[0])
-            .encode(x2="acceptance_length_after:Q")
-            .properties(height=ROW_PX * len(names)),
-            before.mark_point(size=70, strokeWidth=1.8, opacity=1, color=BASELINE_COLOUR),
-            after.mark_point(size=80, filled=True, opacity=1, color=COLOURS[0]),
+            layer(rows, "rule", change, opacity=0.6, strokeWidth=3, color=COLOURS[0]),
+            layer(rows, "point", before, size=70, strokeWidth=1.8, opacity=1, color=BASELINE_COLOUR),
+            layer(rows, "point", after, size=80, filled=True, opacity=1, color=COLOURS[0]),
         ]
         name = words.text("chart.compared_acceptance", arms=pair_name(part["arm_before"][0], part["arm_after"][0]))
-        charts.append(chart(layers, name, f"acceptance-{place}"))
+        charts.append(chart(Plot(layers, ROW_PX * len(names)), name, f"acceptance-{place}"))
     return tuple(charts)
 
 
@@ -62,22 +59,21 @@ def survival(comparison: Comparison, words: Wording) -> tuple[Chart, ...]:
         last = max((row["position"] for row in rows), default=0)
         if last < 2:
             continue
-        axis = alt.Axis(values=list(range(1, last + 1, 1 + last // 16)), format="d", grid=False)
-        x = alt.X(
-            "position:Q", title=words.header("position"), axis=axis, scale=alt.Scale(domain=[1, last], nice=False)
-        )
-        y = alt.Y(
-            "survival:Q", title=words.header("survival"), axis=alt.Axis(format=".0%"), scale=alt.Scale(domain=[0, 1])
-        )
-        colour = alt.Color("side:N", title=None, scale=alt.Scale(domain=sides, range=[BASELINE_COLOUR, COLOURS[0]]))
-        dash = alt.StrokeDash("side:N", title=None, scale=alt.Scale(domain=sides, range=[DASHES[1], DASHES[0]]))
-        base = inline(rows).encode(x=x, y=y, color=colour)
+        scale = {"domain": sides, "range": [BASELINE_COLOUR, COLOURS[0]]}
+        encoding = {
+            "x": position_axis(last, words),
+            "y": plot.number(
+                "survival", title=words.header("survival"), axis={"format": ".0%"}, scale={"domain": [0, 1]}
+            ),
+            "color": plot.name("side", title=None, scale=scale),
+        }
+        dash = plot.name("side", title=None, scale={"domain": sides, "range": [DASHES[1], DASHES[0]]})
         layers = [
-            base.mark_line(strokeWidth=2.2).encode(strokeDash=dash),
-            base.mark_point(filled=True, size=55, opacity=1),
+            layer(rows, "line", {**encoding, "strokeDash": dash}, strokeWidth=2.2),
+            layer(rows, "point", encoding, filled=True, size=55, opacity=1),
         ]
         name = words.text("chart.compared_survival", arms=pair_name(part["arm_before"][0], part["arm_after"][0]))
-        charts.append(chart(layers, name, f"survival-{place}"))
+        charts.append(chart(Plot(layers), name, f"survival-{place}"))
     return tuple(charts)
 
 

@@ -95,8 +95,8 @@ def test_an_arm_keeps_its_colour_where_another_is_missing() -> None:
     """The second arm is not repainted as the first because the first has no row."""
     run = sample.small()
     pen = Pen.of(run)
-    everyone: Any = pen.colour().to_dict()
-    alone: Any = pen.showing([{"arm": "ngram-mod"}]).colour().to_dict()
+    everyone = pen.colour()
+    alone = pen.showing([{"arm": "ngram-mod"}]).colour()
     assert everyone["scale"]["range"][2] == alone["scale"]["range"][0]
     assert everyone["scale"]["range"][0] == charts.BASELINE_COLOUR
 
