@@ -85,13 +85,13 @@ def parsing(run: Path) -> float:
 
 def stages(run: Path) -> None:
     """Do the same in this process and print where its processor time goes."""
-    import reports
     from harness.analysis.run import analyse
     from harness.store import RunFolder
+    from reports.files import write_all
 
     profile = cProfile.Profile(time.process_time)
     profile.enable()
-    reports.write_all(analyse(RunFolder.open(run)), run, "en")
+    write_all(analyse(RunFolder.open(run)), run, "en")
     profile.disable()
     pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
 

@@ -15,7 +15,7 @@ from bench.families_page import draft_lengths, headlines, run_lines, subtitle, w
 from bench.families_tables import markdown_table, missing_classes, tables
 from harness.analysis.run import analyse
 from harness.store import MANIFEST, RunFolder
-from reports import write_all as write_report
+from reports.files import write_all as write_report
 from reports.wording import LANGUAGES, Wording
 
 __all__ = ["publish", "readme"]

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,12 @@ from rich.console import Console
 
 from harness.commands import compare, doctor, predict, report, serve, size
 from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
-from harness.interrupts import as_keyboard_interrupt, run_until_told
-from harness.overrides import Overrides
 from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
 
 if TYPE_CHECKING:
     from harness.combining import Experiment
+    from harness.overrides import Overrides
     from harness.store import RunFolder
 
 RUNS = Path("reports/runs")
@@ -59,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="harness", description=__doc__.splitlines()[0] if __doc__ else None, epilog=EPILOG
     )
-    parser.add_argument("--version", action="version", version=f"spec-harness {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and end")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     command = commands.add_parser("run", help="replay workloads against an engine and report", epilog=EPILOG)
@@ -160,11 +158,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    try:
-        return metadata.version("spec-harness")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Looks the version up where it is asked for, since that takes as long as all other arguments together."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        try:
+            found = metadata.version("spec-harness")
+        except metadata.PackageNotFoundError:
+            found = "(not installed)"
+        print(f"spec-harness {found}")
+        parser.exit()
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -179,6 +184,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
+    from harness.interrupts import as_keyboard_interrupt
+
     with as_keyboard_interrupt():  # SIGTERM before and after the measurement, too
         return _run_whole(args, argv, console)
 
@@ -242,6 +249,8 @@ def _refuse_used(out: Path | None) -> None:
 
 
 def _overrides(args: argparse.Namespace) -> Overrides:
+    from harness.overrides import Overrides
+
     return Overrides(
         engine=args.engine,
         model=args.model,
@@ -275,6 +284,7 @@ def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], ove
 def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Experiment]:
     from harness import manifest
     from harness.combining import check_resumable
+    from harness.overrides import Overrides
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
@@ -300,6 +310,7 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
 
 def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineError | None:
     from harness import experiment
+    from harness.interrupts import run_until_told
     from harness.prepare import make_engine
 
     try:
@@ -316,14 +327,16 @@ def _measure(plan: Experiment, folder: RunFolder, console: Console) -> EngineErr
 def _write_reports(folder: RunFolder, lang: str, console: Console) -> int:
     with LiveBar(console) as bar:
         analysis, paths = report.report(folder, lang, bar.update)
-    import reports
+    from reports import tables
+    from reports.objectives import missed_thresholds
+    from reports.verdict import last_line
 
-    print(reports.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
-    missed = reports.missed_thresholds(analysis, lang)
+    print(tables.console(analysis, lang, width=console.width if console.is_terminal else WIDTH))
+    missed = missed_thresholds(analysis, lang)
     for line in missed:
         print(line, file=sys.stderr)
     print(f"report: {paths.html}")
-    print(reports.last_line(analysis, lang))
+    print(last_line(analysis, lang))
     return ThresholdMissed.exit_code if missed else 0
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import reports
 from harness import experiment
 from harness.analysis.run import analyse
 from harness.errors import WorkloadError
@@ -20,6 +19,8 @@ from harness.overrides import Overrides
 from harness.prepare import experiment_of, make_engine
 from harness.store import RunFolder
 from harness.tasks import write_tasks
+from reports.files import write_all
+from reports.tables import console
 from tests.authority import Authority
 from tests.fake_server import FakeLlama, FakeServer, Reply, Request, delta, event, json_reply
 from tests.fake_vllm import FakeVllm
@@ -106,8 +107,8 @@ async def test_no_file_of_a_run_holds_a_key(tmp_path: Path, monkeypatch: pytest.
         folder = RunFolder.create(out, build(plan.workloads, [], "en", out))
         stopped = await experiment.run(plan, make_engine(plan, out, lambda what, fraction: None), folder, Silent())
     analysis = analyse(folder)
-    reports.write_all(analysis, out, "ko")
-    shown = reports.console(analysis, "en", width=120)
+    write_all(analysis, out, "ko")
+    shown = console(analysis, "en", width=120)
     errors = [record.error_message or "" for record in folder.steps() if record.error_kind is not None]
     folder.close()
     assert any(message.startswith("status 429: x") for message in errors)

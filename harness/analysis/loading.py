@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -21,12 +22,12 @@ from harness.workload import load
 _PLACES = {"output_sha256": pl.String, "output": pl.Int64}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``signs`` what each text shows by itself, in
     their order, ``cells`` the rows of cells as they were written, ``round_lines`` where the rounds of steps are. ``output`` of a step is
     the place of its text among them. Steps and tasks carry ``genre``, null where neither the run nor its task
-    files tell it. ``status`` is the manifest's, ``whole`` what the folder lacks."""
+    files tell it. ``status`` is the manifest's."""
 
     plans: tuple[WorkloadPlan, ...]
     steps: pl.DataFrame
@@ -38,8 +39,12 @@ class Records:
     prompts: dict[StepKey, str]
     unread: dict[str, str]
     status: str | None
-    whole: Wholeness
     round_lines: pl.DataFrame
+
+    @cached_property
+    def whole(self) -> Wholeness:
+        """What the folder lacks."""
+        return wholeness(self.steps, self.cells, self.round_lines)
 
 
 def read_records(folder: RunFolder) -> Records:
@@ -77,7 +82,6 @@ def read_records(folder: RunFolder) -> Records:
         prompts=known_prompts,
         unread=unread,
         status=folder.manifest.get("status"),
-        whole=wholeness(rows, cells, lines),
         round_lines=lines,
     )
 

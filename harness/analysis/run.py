@@ -21,7 +21,7 @@ from harness.analysis.frames import ACCEPTANCE, CELLS, DRAFTERS, STEPS, SUMMARY,
 from harness.analysis.headline import headline_limits
 from harness.analysis.language_loss import language_loss
 from harness.analysis.latency import LOAD, summary, times
-from harness.analysis.loading import read_records
+from harness.analysis.loading import Records, read_records
 from harness.analysis.lossless import add_identical, compare, lossless
 from harness.analysis.outputs import add_text_traits
 from harness.analysis.percentiles import percentiles, unsure
@@ -35,31 +35,34 @@ from harness.analysis.verdicts import verdicts
 from harness.store import RunFolder
 
 
-def analyse(folder: RunFolder, objectives: Mapping[str, str] | None = None) -> RunAnalysis:
+def analyse(
+    folder: RunFolder, objectives: Mapping[str, str] | None = None, records: Records | None = None
+) -> RunAnalysis:
     """Return all figures of a run; a run without a finished cell has empty frames and a finding that says so.
 
     Args:
         folder: of the run.
         objectives: service level objectives that stand over those of every workload, such as ``{"task_time_p90": "40s"}``.
+        records: of the folder, where they were read before.
 
     Raises:
         RunFolderError: if the manifest or a line of the records is damaged.
         UsageError: if an objective or threshold in the manifest cannot be read.
     """
-    records = read_records(folder)
+    records = read_records(folder) if records is None else records
     plans, steps, tasks = records.plans, records.steps, records.tasks
     if objectives:
         plans = tuple(replace(plan, slo=dict(objectives)) for plan in plans)
     cells = add_figures(records.cells, steps, tasks)
 
-    paired = pairs(tasks, plans)
-    speed_ups = speed_up(paired)
-    curve_list = curves(paired, _comparable(plans, cells))
-    break_evens = break_even(curve_list)
     with ThreadPoolExecutor(1) as beside:  # both cores of a small machine: most of this runs outside the interpreter
-        models = beside.submit(predict, folder, records, break_evens)
         losses = beside.submit(language_loss, steps, tasks, plans)
         samples = beside.submit(percentiles, steps, tasks)
+        paired = pairs(tasks, plans)
+        speed_ups = speed_up(paired)
+        curve_list = curves(paired, _comparable(plans, cells))
+        break_evens = break_even(curve_list)
+        models = beside.submit(predict, folder, records, break_evens)
         repeats = beside.submit(repeats_needed, paired)
 
         compared = compare(steps, plans, records.tokens)

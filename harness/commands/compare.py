@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.store import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -53,6 +52,7 @@ def compare(args: argparse.Namespace) -> Compared:
         RunFolderError: if a folder is no run, is damaged, or cannot be written.
     """
     from harness.analysis.compare import compare_runs
+    from harness.store import RunFolder
     from reports import comparison as rendered
 
     before = RunFolder.open(args.before)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from harness.errors import EngineError, UsageError
 from harness.progress import LiveBar
@@ -65,10 +62,12 @@ def doctor(args: argparse.Namespace, bar: LiveBar, width: int) -> Screen:
     Raises:
         UsageError: if an argument is wrong; nothing was sent then.
     """
-    import reports
+    import asyncio
+
     from harness.access import open_access
     from harness.doctor.examination import Patient, examine
     from harness.workload import KINDS
+    from reports.doctor import doctor_screen
 
     if args.engine is not None and args.engine not in KINDS:
         raise UsageError(f"--engine {args.engine!r} is no kind of server; known: {', '.join(KINDS)}")
@@ -86,10 +85,12 @@ def doctor(args: argparse.Namespace, bar: LiveBar, width: int) -> Screen:
     with bar:
         diagnosis = asyncio.run(examine(patient, bar.update))
     diagnosis = replace(diagnosis, further=_further(spec, patient.extra_body, diagnosis.kind))
-    return Screen(reports.doctor_screen(diagnosis, args.lang, width), 0 if diagnosis.fit else EngineError.exit_code)
+    return Screen(doctor_screen(diagnosis, args.lang, width), 0 if diagnosis.fit else EngineError.exit_code)
 
 
 def _access(args: argparse.Namespace) -> AccessSpec:
+    from pydantic import ValidationError
+
     from harness.access import AccessSpec
 
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
-from harness.store import RunFolder
 
 if TYPE_CHECKING:
     from harness.analysis.roofline import Target
@@ -65,6 +64,7 @@ def predict(args: argparse.Namespace) -> Predicted:
     from harness.analysis.predicted import predict as fit
     from harness.analysis.run import analyse
     from harness.hardware import catalogue, choose
+    from harness.store import RunFolder
     from reports import forecast
 
     names = [name.strip() for text in args.hardware for name in text.split(",") if name.strip()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harness.analysis.frames import RunAnalysis
     from harness.store import RunFolder
-    from reports import Paths
+    from reports.files import Paths
+
+SWITCH_S = 0.0002  # between two threads that both want the interpreter; as a rule 0.005, several times what most calls of polars take
 
 
 def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -> tuple[RunAnalysis, Paths]:
@@ -21,37 +24,39 @@ def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -
         RunFolderError: if the run is damaged or a file cannot be written.
         UsageError: if there are no texts in this language, or an objective or threshold in the manifest cannot be read.
     """
-    with _no_collector():
-        from harness.analysis.run import analyse
+    from reports import drawings
 
-        update("reading the records", 0.0)
-        # what writes is imported while records are read, most of it outside the interpreter
-        with ThreadPoolExecutor(1) as beside:
-            ready = beside.submit(_begin_reports)
-            analysis = analyse(folder)
-            ready.result()
-        import reports
-
-        update("writing the report", 0.5)
+    update("reading the records", 0.0)
+    with _undisturbed():
+        drawings.begin()
         try:
-            return analysis, reports.write_all(analysis, folder.path, lang)
+            from harness.analysis.loading import read_records
+
+            # most of the reading runs outside the interpreter, in which meanwhile is imported what comes after
+            with ThreadPoolExecutor(1) as beside:
+                records = beside.submit(read_records, folder)
+                from harness.analysis.run import analyse
+                from reports.files import write_all
+
+                analysis = analyse(folder, records=records.result())
+            update("writing the report", 0.5)
+            return analysis, write_all(analysis, folder.path, lang)
         finally:
-            reports.end()
-
-
-def _begin_reports() -> None:
-    import reports
-
-    reports.begin()
+            drawings.end()
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Look for no cycles meanwhile: a report makes millions of objects, none of them worth the search, a tenth of its time."""
-    collecting = gc.isenabled()
+def _undisturbed() -> Iterator[None]:
+    """Look for no cycles meanwhile: a report makes millions of objects, none of them worth the search, a tenth of its time.
+
+    And let no thread wait for the interpreter longer than its call of polars takes.
+    """
+    collecting, switch = gc.isenabled(), sys.getswitchinterval()
     gc.disable()
+    sys.setswitchinterval(SWITCH_S)
     try:
         yield
     finally:
+        sys.setswitchinterval(switch)
         if collecting:
             gc.enable()

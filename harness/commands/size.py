@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.store import RunFolder
 
 if TYPE_CHECKING:
     from harness.analysis.fleet import Assumptions
@@ -89,6 +88,7 @@ def size(args: argparse.Namespace) -> Sized:
     from harness.analysis.plan import read_plan
     from harness.analysis.run import analyse
     from harness.analysis.sizing import size as sized
+    from harness.store import RunFolder
     from reports import sizing as rendered
 
     objectives = read_objectives(args.slo)

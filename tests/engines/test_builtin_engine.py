@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import reports
 from harness import cli, experiment
 from harness.analysis.run import analyse
 from harness.combining import check_resumable
@@ -26,6 +25,7 @@ from harness.records import SpecCounters
 from harness.store import RunFolder
 from harness.tasks import write_tasks
 from harness.workload import Arm, EngineSpec
+from reports.files import write_all
 from tests.fake_builtin import FakeBuiltin, described
 from tests.fake_server import FakeServer
 from tests.test_experiment import Silent, task
@@ -285,7 +285,7 @@ async def test_a_whole_run_and_its_report(tmp_path: Path) -> None:
     assert analysis.lossless["identical_share"].to_list() == [1.0] * len(analysis.lossless)
     # the scripted answers are no text of any language, which is what the report is right to mind
     assert {item.code for item in analysis.findings if item.severity == "invalid"} == {"output_language_mismatch"}
-    page = reports.write_all(analysis, folder.path, "en").html.read_text(encoding="utf-8")
+    page = write_all(analysis, folder.path, "en").html.read_text(encoding="utf-8")
     assert "goodput" in page
     assert "sha256" in page
 

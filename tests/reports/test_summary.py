@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-import reports
 from harness.analysis.run import analyse
 from reports import summary
+from reports.files import write_all
 from reports.wording import LANGUAGES
 from tests.analysis.test_predicted import run_of
 from tests.reports import sample
@@ -34,7 +34,7 @@ def test_the_summary_of_any_run_fits_the_schema(tmp_path: Path, make: object, la
 def test_every_run_folder_gets_its_summary_with_the_hand_overs(tmp_path: Path) -> None:
     """What the report writes; the known engine's table for vLLM and accepted tokens for aiconfigurator are in it."""
     folder = run_of(tmp_path / "run")
-    reports.write_all(analyse(folder), folder.path, "en")
+    write_all(analyse(folder), folder.path, "en")
     found = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
     jsonschema.validate(found, json.loads(SCHEMA.read_text(encoding="utf-8")))
     (item,) = found["hand_overs"]

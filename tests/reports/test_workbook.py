@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from harness.errors import RunFolderError, UsageError
-from reports import write_all
+from reports.files import write_all
 from reports.workbook import write_workbook
 from tests.reports import sample
 
