@@ -38,11 +38,11 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
         # drawings, which another process makes, and the workbook take one core each; then the CSV files, which take all that are free
         with ThreadPoolExecutor(1) as beside:
             finish = begun(analysis, lang)
-            workbook = beside.submit(write_workbook, analysis, folder / "report.xlsx", lang)
             written = beside.submit(write_csv, analysis, folder)
+            workbook = write_workbook(analysis, folder / "report.xlsx", lang)
             page.write_text(finish(), encoding="utf-8", newline="\n")
             write_summary(analysis, folder, lang)
-            return Paths(page, workbook.result(), written.result())
+            return Paths(page, workbook, written.result())
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(

@@ -14,6 +14,8 @@ from harness.analysis.steps import OK, counted
 
 ARM = ("workload", "arm")
 _OF_STEPS, _OF_POSITIONS = ACCEPTANCE[:-1], SURVIVAL[:-1]  # cautions are added once the findings are known
+_MEDIANS = {"ttft_p50_s": "ttft_s", "tpot_p50_ms": "tpot_ms", "step_latency_p50_s": "step_latency_s"}
+_TIMES = tuple(_MEDIANS.values())
 TOLD_APART = ("kind", "language", "genre")  # by survival
 NEEDED = (
     *LOAD, "task_id", "kind", "language", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_draft_tokens",
@@ -55,14 +57,18 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     row = pl.int_range(pl.len(), dtype=pl.UInt32)
     place = steps.select("number").join(
         places.select("number", row=row), on="number", how="left", maintain_order="left"
-    )
-    steps = steps.drop("number", *whole).with_columns(**_masked())
+    )["row"]
+    # sums of each place, added up for what is pooled; a median can only be found among all
+    sums = steps.drop(whole).with_columns(place=place, **_masked()).group_by("place").agg(_sums())
+    times = steps.select(_TIMES)
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):
         keep = [name for name, on in zip(schema, (by_load, by_kind, by_language), strict=True) if on]
         by = [*ARM, *keep]
         group = numbered(places, by)  # one number in the place of names, found once a place and not once a step
-        figures = steps.with_columns(group=group.gather(place["row"])).group_by("group").agg(_figures())
+        medians = times.with_columns(group=group.gather(place)).group_by("group").agg(_medians())
+        figures = sums.with_columns(group=group.gather(sums["place"])).group_by("group").agg(pl.exclude("place").sum())
+        figures = figures.join(medians, on="group").select("group", *_figures())
         names = places.select(by, group=group).unique("group")
         frame = add_ratio(
             names.join(figures, on="group"), told, by, "length", "num_accepted_tokens", "num_drafts", plus=1.0
@@ -92,29 +98,52 @@ def _masked() -> dict[str, pl.Expr]:
     return {f"own_{name}": pl.when(mask).then(count) for name, (mask, count) in counts.items()}
 
 
-def _figures() -> list[pl.Expr]:
-    """Return the aggregations behind every row of acceptance."""
-    rounds, accepted_in_rounds, drafted, accepted, accepted_of_drafted, passes, accepted_in_passes = (
-        pl.col(name) for name in _masked()
-    )
+def _means() -> dict[str, pl.Expr]:
+    """Return what is averaged over the steps in which it is known."""
+    return {
+        "acceptance_length_macro": pl.col("acceptance_length"),
+        "repetitive_share": pl.col("repetitive"),
+        "cut_share": pl.col("finish_reason") == "length",
+        "identical_share": pl.col("identical"),
+    }
+
+
+def _sums() -> list[pl.Expr]:
+    """Return the aggregations of steps that can be added up: ``all_…`` is a sum, ``n_…`` how many values it has."""
+    counts = {name: pl.col(name) for name in (*_masked(), "output_tokens")}
     return [
-        pl.len().alias("n_steps"),
-        rounds.count().alias("n_steps_with_rounds"),
-        _known(rounds).alias("num_drafts"),
-        _known(accepted_in_rounds).alias("num_accepted_in_rounds"),
-        _known(drafted).alias("num_draft_tokens"),
-        _known(accepted).alias("num_accepted_tokens"),
-        (1 + _ratio(accepted_in_rounds, rounds)).alias("acceptance_length"),
-        pl.col("acceptance_length").mean().alias("acceptance_length_macro"),
-        _ratio(accepted_of_drafted, drafted).alias("acceptance_rate"),
-        (1 + _ratio(accepted_in_passes, passes)).alias("tokens_per_pass"),
-        _known(pl.col("output_tokens")).alias("output_tokens"),
-        quantile(pl.col("ttft_s"), 50).alias("ttft_p50_s"),
-        quantile(pl.col("tpot_ms"), 50).alias("tpot_p50_ms"),
-        quantile(pl.col("step_latency_s"), 50).alias("step_latency_p50_s"),
-        pl.col("repetitive").mean().alias("repetitive_share"),
-        (pl.col("finish_reason") == "length").mean().alias("cut_share"),
-        pl.col("identical").mean().alias("identical_share"),
+        pl.len().cast(pl.Int64).alias("n_steps"),
+        *(value.sum().alias(f"all_{name}") for name, value in (counts | _means()).items()),
+        *(value.count().cast(pl.Int64).alias(f"n_{name}") for name, value in (counts | _means()).items()),
+    ]
+
+
+def _medians() -> list[pl.Expr]:
+    return [quantile(pl.col(column), 50).alias(name) for name, column in _MEDIANS.items()]
+
+
+def _figures() -> list[pl.Expr]:
+    """Return the figures of a row of acceptance, of sums and medians."""
+
+    def known(name: str) -> pl.Expr:
+        return pl.when(pl.col(f"n_{name}") > 0).then(f"all_{name}")
+
+    def ratio(above: str, below: str) -> pl.Expr:
+        return pl.when(pl.col(f"all_{below}") > 0).then(pl.col(f"all_{above}") / pl.col(f"all_{below}"))
+
+    return [
+        pl.col("n_steps"),
+        pl.col("n_own_rounds").alias("n_steps_with_rounds"),
+        known("own_rounds").alias("num_drafts"),
+        known("own_accepted_in_rounds").alias("num_accepted_in_rounds"),
+        known("own_drafted").alias("num_draft_tokens"),
+        known("own_accepted").alias("num_accepted_tokens"),
+        (1 + ratio("own_accepted_in_rounds", "own_rounds")).alias("acceptance_length"),
+        ratio("own_accepted_of_drafted", "own_drafted").alias("acceptance_rate"),
+        (1 + ratio("own_accepted_in_passes", "own_passes")).alias("tokens_per_pass"),
+        known("output_tokens").alias("output_tokens"),
+        *((pl.col(f"all_{name}") / pl.col(f"n_{name}")).fill_nan(None).alias(name) for name in _means()),
+        *(pl.col(name) for name in _MEDIANS),
     ]
 
 
@@ -129,10 +158,6 @@ def with_rounds(steps: pl.DataFrame) -> pl.DataFrame:
     """Return the steps on which acceptance length rests: of arms with a drafter, whose rounds and accepted tokens are known."""
     known = pl.col("num_drafts").is_not_null() & pl.col("num_accepted_tokens").is_not_null()
     return steps.filter(pl.col("drafter") & known)
-
-
-def _known(column: pl.Expr) -> pl.Expr:
-    return pl.when(column.count() > 0).then(column.sum())
 
 
 def _ratio(above: pl.Expr, below: pl.Expr) -> pl.Expr:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.intervals import grouped, ratio_limits
 from harness.analysis.latency import LOAD, needed
-from harness.analysis.percentiles import order_statistics
+from harness.analysis.percentiles import interpolated, order_statistics
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.slo import STEP_METRICS, TASK_METRICS, Objective, parse_slo
 
@@ -171,19 +171,10 @@ class _Values:
         low, high = order_statistics(n_tasks, percent)
         # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
         return (
-            _interpolated(values, (n - 1) * percent / 100),
+            interpolated(values, (n - 1) * percent / 100),
             math.nan if high is None else float(values[-(-high * n // n_tasks) - 1]),
             math.nan if low is None else float(values[(low - 1) * n // n_tasks]),
         )
-
-
-def _interpolated(values: Matrix, place: float) -> float:
-    lower = math.floor(place)
-    part = place - lower
-    if part == 0:
-        return float(values[lower])
-    above = float(values[lower + 1])  # between two infinite values there is no number, and none is needed
-    return above if math.isinf(above) else float(values[lower]) * (1 - part) + above * part
 
 
 def isotonic(values: Matrix, weights: Matrix) -> Matrix:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import polars as pl
@@ -59,10 +60,11 @@ def add(frame: pl.DataFrame, findings: Iterable[Finding]) -> pl.DataFrame:
     apart.
     """
     bearing = [item for item in findings if item.code in BEARING]
+    of = cache(partial(of_place, bearing))
     keys = [name for name in ("workload", "arm", "language", *_BESIDE) if name in frame.columns]
     places = frame.select(keys).unique(maintain_order=True)
     inside = _inside(places) if "language" in keys else {}
-    codes = [_of_row(bearing, row, inside) for row in places.iter_rows(named=True)]
+    codes = [_of_row(of, row, inside) for row in places.iter_rows(named=True)]
     places = places.with_columns(pl.Series(NAME, codes, dtype=pl.String))
     marked = frame.drop(NAME, strict=False).join(places, on=keys, how="left", nulls_equal=True, maintain_order="left")
     known = pl.any_horizontal(pl.col(name).is_not_null() for name in FIGURES if name in frame.columns)
@@ -87,7 +89,11 @@ def _group(row: Mapping[str, Any]) -> _Group:
     return (row["arm"], *(row.get(name) for name in _BESIDE))
 
 
-def _of_row(findings: Iterable[Finding], row: Mapping[str, Any], inside: Mapping[_Group, list[_Place]]) -> str | None:
+def _of_row(
+    of: Callable[[str | None, str, str | None], str | None],
+    row: Mapping[str, Any],
+    inside: Mapping[_Group, list[_Place]],
+) -> str | None:
     workload, language = row.get("workload"), row.get("language")
     own = [
         (where, said)
@@ -97,6 +103,6 @@ def _of_row(findings: Iterable[Finding], row: Mapping[str, Any], inside: Mapping
     found = {
         code
         for where, said in own or [(workload, language)]
-        for code in (of_place(findings, where, row["arm"], said if language is None else language) or "").split()
+        for code in (of(where, row["arm"], said if language is None else language) or "").split()
     }
     return " ".join(code for code in BEARING if code in found) or None

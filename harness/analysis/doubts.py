@@ -11,7 +11,6 @@ from harness.analysis.cells import add_figures
 from harness.analysis.frames import Finding
 from harness.analysis.loading import Records
 from harness.analysis.outputs import add_text_traits
-from harness.analysis.rows import deaths
 from harness.store import RunFolder
 
 
@@ -29,7 +28,7 @@ def doubts(
         *server_flags.findings(folder.manifest, records.plans),
         *guards.findings(steps, cells, records.plans, folder.manifest),
     )
-    return validity.findings(steps, records.tasks, cells, records.plans, records.unread, deaths(folder), others)
+    return validity.findings(steps, records.tasks, cells, records.plans, records.unread, records.deaths, others)
 
 
 def doubts_of(folder: RunFolder, records: Records) -> list[Finding]:

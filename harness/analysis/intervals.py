@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from harness.analysis.bootstrap import MIN_TASKS, intervals, ratio_draws, seed_of
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 Ends = tuple[float | None, float | None]
 
 
@@ -47,17 +48,32 @@ def grouped(rows: pl.DataFrame, by: Sequence[str], values: Sequence[str]) -> lis
 
 def ratio_limits(groups: Sequence[Group]) -> list[Ends]:
     """Return the interval of Σ first value / Σ second value of each group, ``(None, None)`` where too few tasks bear it."""
-    limits: list[Ends] = [(None, None)] * len(groups)
-    by_size: dict[int, list[int]] = {}
-    for index, group in enumerate(groups):
-        if bears(group, 1):
-            by_size.setdefault(len(group.sums), []).append(index)
-    for size, members in by_size.items():
-        above, below = (np.stack([groups[index].sums[:, value] for index in members], axis=1) for value in (0, 1))
-        found = intervals(ratio_draws(above, below, _seed(size)), size)
-        for index, ends in zip(members, found, strict=True):
-            limits[index] = ends or (None, None)
-    return limits
+    if not groups:
+        return []
+    sums = np.concatenate([group.sums[:, :2] for group in groups])
+    low, high = _limits(sums[:, 0], sums[:, 1], np.array([len(group.sums) for group in groups]))
+    return [
+        (None, None) if np.isnan(least) else (float(least), float(most)) for least, most in zip(low, high, strict=True)
+    ]
+
+
+def _limits(above: Vector, below: Vector, sizes: NDArray[np.int64]) -> tuple[Vector, Vector]:
+    """Return both ends of the interval of Σ above / Σ below of groups of tasks that stand one after another, NaN without one. # [groups]
+
+    Args:
+        above: of each task. # [tasks of all groups]
+        below: of each task. # [tasks of all groups]
+        sizes: how many tasks each group has. # [groups]
+    """
+    starts = np.cumsum(sizes) - sizes
+    bearing = np.add.reduceat((below > 0).astype(np.int64), starts) >= MIN_TASKS
+    low, high = np.full((2, len(sizes)), np.nan)
+    for size in np.unique(sizes[bearing]).tolist():
+        members = np.flatnonzero(bearing & (sizes == size))
+        tasks = starts[members] + np.arange(size)[:, None]  # [tasks, groups]
+        found = intervals(ratio_draws(above[tasks], below[tasks], _seed(size)), size)
+        low[members], high[members] = np.array([(np.nan, np.nan) if ends is None else ends for ends in found]).T
+    return low, high
 
 
 def draws_of(group: Group, above: int, below: int) -> NDArray[np.float64]:
@@ -78,12 +94,24 @@ def add_ratio(
     frame: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], name: str, above: str, below: str, *, plus: float
 ) -> pl.DataFrame:
     """Add ``name`` (``plus`` + Σ above / Σ below over the rows of each group) with ``_low`` and ``_high`` to a frame keyed by ``by``."""
-    groups = [group for group in grouped(rows, by, (above, below)) if group.sums[:, 1].sum() > 0]
-    found = []
-    for group, ends in zip(groups, ratio_limits(groups), strict=True):
-        up, down = group.sums.sum(axis=0)
-        found.append((*group.key, plus + up / down, *(None if end is None else plus + end for end in ends)))
-    figures = (name, f"{name}_low", f"{name}_high")
-    schema = {key: rows.schema[key] for key in by} | dict.fromkeys(figures, pl.Float64)
-    added = pl.DataFrame(found, schema=schema, orient="row")
-    return frame.join(added, on=list(by), how="left", nulls_equal=True, maintain_order="left")
+    by = list(by)
+    of_tasks = rows.group_by([*by, "task_id"], maintain_order=True).agg(
+        above=pl.col(above).sum().cast(pl.Float64), below=pl.col(below).sum().cast(pl.Float64)
+    )
+    # the tasks of a group in the order of their names, as in :func:`grouped`
+    groups = of_tasks.group_by(by, maintain_order=True).agg(
+        pl.col("above", "below").sort_by("task_id"), ratio=pl.col("above").sum() / pl.col("below").sum(), n=pl.len()
+    )
+    groups = groups.filter(pl.col("below").list.sum() > 0)
+    low = high = np.empty(0)
+    if groups.height:
+        low, high = _limits(
+            groups["above"].explode().to_numpy(),
+            groups["below"].explode().to_numpy(),
+            groups["n"].cast(pl.Int64).to_numpy(),
+        )
+    figures = {"": groups["ratio"], "_low": pl.Series(low), "_high": pl.Series(high)}
+    added = groups.select(by).with_columns(
+        (plus + value).fill_nan(None).alias(f"{name}{end}") for end, value in figures.items()
+    )
+    return frame.join(added, on=by, how="left", nulls_equal=True, maintain_order="left")

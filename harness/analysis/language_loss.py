@@ -106,11 +106,17 @@ class _Runs:
         seconds = good.group_by("cell", "instance", "what").agg(pl.col("decode_s").sum())
         runs = seconds.join(times.select("cell", "instance", "run"), on=["cell", "instance"])
         keys = few.select("cell", "what", *_PLACE, "group", "kind").unique()
-        runs = runs.join(keys, on=["cell", "what"])
+        keys = keys.with_columns(place=pl.struct(*_PLACE, "group", "kind").rank("dense"))
+        runs = runs.join(keys.select("cell", "what", "place"), on=["cell", "what"]).sort("place")
+        names = keys.unique("place").sort("place")
+        ends = np.searchsorted(runs["place"].to_numpy(), names["place"].to_numpy(), side="right")
+        of_run, decode_s = runs["run"].cast(pl.Int64).to_numpy(), runs["decode_s"].to_numpy()
         parts: dict[tuple[str, str, int, str], dict[str, tuple[NDArray[np.int64], Vector]]] = {}
-        for key, part in runs.partition_by(*_PLACE, "group", "kind", as_dict=True).items():
-            arrays = part["run"].cast(pl.Int64).to_numpy(), part["decode_s"].to_numpy()
-            parts.setdefault(key[:4], {})[key[4]] = arrays
+        begin = 0
+        for (*place, kind), end in zip(names.select(*_PLACE, "group", "kind").iter_rows(), ends.tolist(), strict=True):
+            arm, workload, load, group = place
+            parts.setdefault((arm, workload, load, group), {})[kind] = of_run[begin:end], decode_s[begin:end]
+            begin = end
         return cls(times["task_time_s"].to_numpy(), parts)
 
     def means(self, key: Key, load: int, kinds: Sequence[str] | None) -> tuple[float, float] | None:

@@ -25,14 +25,15 @@ _PLACES = {"output_sha256": pl.String, "output": pl.Int64}
 @dataclass(frozen=True)
 class Records:
     """Rows of the attempts that count; ``texts`` and ``tokens`` are the outputs by hash, ``signs`` what each text shows by itself, in
-    their order, ``cells`` the rows of cells as they were written, ``round_lines`` where the rounds of steps are. ``output`` of a step is
-    the place of its text among them. Steps and tasks carry ``genre``, null where neither the run nor its task
-    files tell it. ``status`` is the manifest's."""
+    their order, ``cells`` the rows of cells as they were written, ``deaths`` the attempts in which the server died, ``round_lines`` where
+    the rounds of steps are. ``output`` of a step is the place of its text among them. Steps and tasks carry ``genre``, null where neither
+    the run nor its task files tell it. ``status`` is the manifest's."""
 
     plans: tuple[WorkloadPlan, ...]
     steps: pl.DataFrame
     tasks: pl.DataFrame
     cells: pl.DataFrame
+    deaths: pl.DataFrame
     texts: dict[str, str]
     tokens: dict[str, tuple[int, ...] | None]
     signs: list[Signs]
@@ -61,7 +62,7 @@ def read_records(folder: RunFolder) -> Records:
         outputs = beside.submit(_outputs, folder)
         found_lines = beside.submit(round_lines, folder)
         read_prompts = beside.submit(prompts, plans, folder.path)
-        rows, cells = read_rows(folder, plans)
+        rows, cells, deaths = read_rows(folder, plans)
     texts, tokens, signs = outputs.result()
     known_prompts, unread = read_prompts.result()
     lines = found_lines.result()
@@ -76,6 +77,7 @@ def read_records(folder: RunFolder) -> Records:
         steps=add_steady(steps, window, "due_ns"),
         tasks=add_steady(tasks, window, "start_ns"),
         cells=cells,
+        deaths=deaths,
         texts=texts,
         tokens=tokens,
         signs=signs,

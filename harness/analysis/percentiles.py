@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -34,6 +35,7 @@ def relied_on_from(percent: int) -> int:
     return n
 
 
+@cache  # most loads of a run have as many tasks
 def order_statistics(n: int, percent: int) -> tuple[int | None, int | None]:
     """Return which of n sorted independent values (from 1) bound a percentile from below and above, each with 97.5 % confidence.
 
@@ -65,8 +67,7 @@ def percentiles(steps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
         row
         for frame, metrics in ((steps, STEP_METRICS), (tasks, TASK_METRICS))
         for place, part in _inside(frame, tuple(metrics.values()))
-        for metric, column in metrics.items()
-        for row in _of(part.select("task", column).drop_nulls(column), (*place, metric))
+        for row in _of_load(part, metrics, place)
     ]
     return pl.DataFrame(rows, schema=PERCENTILES_SCHEMA, orient="row").sort(PERCENTILES[:5])
 
@@ -80,20 +81,37 @@ def _inside(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[tuple
         yield place, pl.concat([of_cell[cell,] for cell in cells["cell"]])
 
 
-def _of(values: pl.DataFrame, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    n, n_tasks = values.height, values["task"].n_unique()
-    if not n:
-        return
-    ordered = values.to_series(1).sort()
+def _of_load(part: pl.DataFrame, metrics: Mapping[str, str], place: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    n_tasks = part["task"].n_unique()
+    for metric, column in metrics.items():
+        known = part.filter(pl.col(column).is_not_null()) if part[column].null_count() else part
+        values = np.sort(known[column].to_numpy())
+        if len(values):
+            of_tasks = n_tasks if known is part else known["task"].n_unique()
+            yield from _of(values, of_tasks, (*place, metric))
+
+
+def _of(ordered: NDArray[np.float64], n_tasks: int, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    n = len(ordered)
     for percent in SHOWN:
         low, high = order_statistics(n_tasks, percent)
-        shown = ordered.quantile(percent / 100, "linear") if n_tasks >= needed(percent) else None
+        shown = interpolated(ordered, (n - 1) * percent / 100) if n_tasks >= needed(percent) else None
         # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
         bounds = (
-            None if low is None else ordered[(low - 1) * n // n_tasks],
-            None if high is None else ordered[-(-high * n // n_tasks) - 1],
+            None if low is None else float(ordered[(low - 1) * n // n_tasks]),
+            None if high is None else float(ordered[-(-high * n // n_tasks) - 1]),
         )
         yield (*key, percent, n, n_tasks, relied_on_from(percent), shown, *bounds)
+
+
+def interpolated(ordered: NDArray[np.float64], place: float) -> float:
+    """Return the value at a place (from 0) between two of the sorted values."""
+    lower = math.floor(place)
+    part = place - lower
+    if part == 0:
+        return float(ordered[lower])
+    above = float(ordered[lower + 1])  # between two infinite values there is no number, and none is needed
+    return above if math.isinf(above) else float(ordered[lower]) * (1 - part) + above * part
 
 
 def unsure(found: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:

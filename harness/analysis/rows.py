@@ -69,13 +69,13 @@ CELL_ROWS = pl.Schema(
 )
 
 
-def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the step rows of the chosen attempts and one row a cell.
+def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the step rows of the chosen attempts, one row a cell, and the attempts in which the server died, counted later or not.
 
     Steps gain ``same``, a number that a step has in common with the same step of other arms, and ``task``, one for each name of a task.
     Cells gain ``cell`` (a number that joins the two frames) and a ``status``: ``done``, ``failed``, ``unfinished`` (killed before it
     ended) or ``foreign`` (workload, arm or concurrency not in the manifest). Only done cells count in figures; the step rows carry
-    that as ``done``.
+    that as ``done``. Attempts that died have the keys of their cells and ``order``.
 
     Raises:
         RunFolderError: if a line other than a half-written last one is damaged.
@@ -87,7 +87,8 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     keys = steps.select(*KEY).filter(
         begins
     )  # the steps of a cell stand together: what tells cells apart is looked at once
-    cells = _choose(_cell_rows(folder), keys.unique())
+    attempts = _cell_rows(folder)
+    cells = _choose(attempts, keys.unique())
     planned = pl.DataFrame(
         [(plan.name, arm, load) for plan in plans for arm in plan.methods for load in plan.concurrency],
         schema={name: KEY[name] for name in CELL[:3]},
@@ -103,7 +104,8 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     task = steps["task_id"].cast(pl.Categorical).to_physical()
     steps = steps.with_columns(of_run["cell"].gather(run), of_run["done"].gather(run), task.alias("task"))
     steps = steps.filter(pl.col("cell").is_not_null()) if of_run["cell"].null_count() else steps
-    return steps.with_columns(_same(steps, cells)), cells
+    died = attempts.filter((pl.col("error_message") == ENGINE_DIED).fill_null(False)).select(*KEY, "order")
+    return steps.with_columns(_same(steps, cells)), cells, died
 
 
 def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
@@ -114,12 +116,6 @@ def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
     place = numbered(cells, ("workload", "concurrency", "repeat")).gather(steps["cell"])  # cells stand in their order
     rows = steps.select("task", "instance", "step_index", place=place)
     return numbered(rows, ("place", "task", "instance", "step_index")).alias("same")
-
-
-def deaths(folder: RunFolder) -> pl.DataFrame:
-    """Return the attempts in which the server died, counted later or not: their keys and ``order``."""
-    rows = _cell_rows(folder)
-    return rows.filter((pl.col("error_message") == ENGINE_DIED).fill_null(False)).select(*KEY, "order")
 
 
 def _scan(path: Path, folder: RunFolder) -> pl.DataFrame:

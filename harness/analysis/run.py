@@ -36,7 +36,9 @@ from harness.store import RunFolder
 
 
 def analyse(
-    folder: RunFolder, objectives: Mapping[str, str] | None = None, records: Records | None = None
+    folder: RunFolder,
+    objectives: Mapping[str, str] | None = None,
+    records: Records | None = None,
 ) -> RunAnalysis:
     """Return all figures of a run; a run without a finished cell has empty frames and a finding that says so.
 
@@ -64,6 +66,8 @@ def analyse(
         break_evens = break_even(curve_list)
         models = beside.submit(predict, folder, records, break_evens)
         repeats = beside.submit(repeats_needed, paired)
+        beside.submit(lambda: records.whole)  # looked at by the doubts
+        carries = beside.submit(carrying, steps, tasks, plans)
 
         compared = compare(steps, plans, records.tokens)
         steps = add_text_traits(steps, tuple(records.texts.values()), records.signs, records.prompts)
@@ -75,10 +79,10 @@ def analyse(
         drafters = drafter_table(steps, tasks, paired, speed_ups)
         of_loads = times(steps, tasks, cells)
         limits = headline_limits(tasks, compared)
-        carried = carrying(steps, tasks, plans)
         sampled = samples.result()
         found = doubts(folder, records, steps, cells, unsure(sampled, plans))
         said = verdicts(curve_list, break_evens, same, steps)
+        carried = carries.result()
     modelled = models.result()
     pooled = accepted.filter(
         pl.col("kind").is_null() & pl.col("language").is_null() & pl.col("concurrency").is_not_null()
