@@ -44,7 +44,7 @@ DISTINCT_TASKS = (
     "drafters",
 )  # frames whose n_tasks counts each task once; elsewhere it counts runs of tasks
 # What a spreadsheet takes for the start of a formula, full-width forms (which Korean input methods produce) included.
-_FORMULA_STARTS = "[=+\\-@\t\r＝＋－＠]"
+_FORMULA_STARTS = "[=+\\-@\t\r＝＋－＠]"  # all of them before "A", or at or behind "＋"
 # Least needed last: columns are taken from the front of this list while the console is too narrow.
 _DROP_FIRST = (
     "acceptance_rate", "ttft_p90_s", "tpot_p90_ms", "task_time_p50_s", "n_steps_failed", "output_tokens_per_s", "ttft_p50_s",
@@ -313,8 +313,11 @@ def verdicts_frame(analysis: RunAnalysis) -> pl.DataFrame:
 def guarded(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with an apostrophe before every text that a spreadsheet would run as a formula; NaN becomes null."""
     text, real = pl.col(pl.String), pl.col(pl.Float32, pl.Float64)
-    # most frames have no such value, and a million rows are looked at faster than they are written anew
-    found = frame.select(text.str.contains(f"^{_FORMULA_STARTS}").any(), (~real.is_finite()).any())
+    # most frames have no such value, and a million rows are looked at faster than they are written anew; texts are ordered by their
+    # first letter, so that the least and the last of a column tell whether any can be a formula
+    near = frame.select(((text.min() < "A") | (text.max() >= "＋")).fill_null(False))
+    names = [name for name in near.columns if near[name].item()]
+    found = frame.select(pl.col(names).str.contains(f"^{_FORMULA_STARTS}").any(), (~real.is_finite()).any())
     return frame.with_columns(
         _guarded(frame.schema[name], pl.col(name)) for name in found.columns if found[name].item()
     )

@@ -10,7 +10,7 @@ from harness.analysis.frames import ACCEPTANCE, SURVIVAL
 from harness.analysis.intervals import add_ratio
 from harness.analysis.latency import LOAD, quantile
 from harness.analysis.numbering import numbered
-from harness.analysis.steps import OK, counted
+from harness.analysis.steps import steady_ok
 
 ARM = ("workload", "arm")
 _OF_STEPS, _OF_POSITIONS = ACCEPTANCE[:-1], SURVIVAL[:-1]  # cautions are added once the findings are known
@@ -18,18 +18,13 @@ _MEDIANS = {"ttft_p50_s": "ttft_s", "tpot_p50_ms": "tpot_ms", "step_latency_p50_
 _TIMES = tuple(_MEDIANS.values())
 TOLD_APART = ("kind", "language", "genre")  # by survival
 NEEDED = (
-    *LOAD, "task_id", "kind", "language", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_draft_tokens",
+    *LOAD, "load", "what", "task", "task_id", "kind", "language", "drafter", "num_drafts", "num_draft_tokens",
     "num_accepted_tokens", "decode_passes", "acceptance_length", "output_tokens", "ttft_s", "tpot_ms", "step_latency_s", "repetitive",
     "finish_reason", "identical",
 )  # fmt: skip
 NEEDED_BY_SURVIVAL = (
     *ARM,
     *TOLD_APART,
-    "phase",
-    "done",
-    "steady",
-    "error_kind",
-    "drafter",
     "num_drafts",
     "num_accepted_tokens_per_pos",
 )
@@ -43,16 +38,16 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance rate = Σ accepted / Σ drafted. Tokens per pass = 1 + Σ accepted / Σ target passes, passes without a draft
     included. All null for an arm without a drafter, and where nothing was drafted.
     """
-    steps = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
+    steps = steady_ok(steps, NEEDED)
     schema = {"concurrency": pl.Int64, "kind": pl.String, "language": pl.String}
     # whole numbers, summed once for each task in each place: what is pooled below rests on few rows
+    whole = (*LOAD, "kind", "language")
+    steps = steps.with_columns(number=numbered(steps, ("load", "what")))
     told = (
         with_rounds(steps)
-        .group_by(*LOAD, "kind", "language", "task_id", maintain_order=True)
-        .agg(pl.col("num_accepted_tokens", "num_drafts").sum())
+        .group_by("number", "task", maintain_order=True)
+        .agg(pl.col(*whole, "task_id").first(), pl.col("num_accepted_tokens", "num_drafts").sum())
     )
-    whole = (*LOAD, "kind", "language")
-    steps = steps.with_columns(number=numbered(steps, whole))
     places = steps.group_by("number").agg(pl.col(whole).first())
     row = pl.int_range(pl.len(), dtype=pl.UInt32)
     place = steps.select("number").join(
@@ -170,7 +165,7 @@ def survival(steps: pl.DataFrame) -> pl.DataFrame:
     Acceptance length of those rounds = 1 + Σ survival.
     """
     known = pl.col("num_accepted_tokens_per_pos").is_not_null() & (pl.col("num_drafts") > 0)
-    steps = counted(steps.select(NEEDED_BY_SURVIVAL)).filter(pl.col("steady") & OK & pl.col("drafter") & known)
+    steps = steady_ok(steps, NEEDED_BY_SURVIVAL, pl.col("drafter") & known)
     longest = int(steps["num_accepted_tokens_per_pos"].list.len().max() or 0)  # type: ignore[arg-type]
     per_position = [
         pl.col("num_accepted_tokens_per_pos").list.get(index, null_on_oob=True).sum().alias(str(index + 1))

@@ -11,12 +11,12 @@ from harness.analysis.acceptance import with_rounds
 from harness.analysis.frames import DRAFTERS
 from harness.analysis.intervals import add_ratio
 from harness.analysis.numbering import numbered
-from harness.analysis.steps import OK, counted
+from harness.analysis.steps import steady_ok
 
 _FIGURES = DRAFTERS[:-1]  # cautions are added once the findings are known
 KEYS = {"workload": pl.String, "language": pl.String, "genre": pl.String, "concurrency": pl.Int64}
 NEEDED = (
-    *KEYS, "arm", "task_id", "task", "same", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens",
+    *KEYS, "arm", "load", "task_id", "task", "same", "drafter", "num_drafts", "num_accepted_tokens",
     "decode_passes", "step_latency_s",
 )  # fmt: skip
 
@@ -40,9 +40,9 @@ def drafter_table(
         paired: of :func:`harness.analysis.speedup.pairs`.
         speed_ups: ``frames.SPEED_UP``; a row that it has too takes its interval from there, so that no figure has two.
     """
-    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
+    good = steady_ok(steps, NEEDED)
     # of one workload a task has one genre, which may be unknown
-    place = numbered(good, ("arm", "workload", "concurrency", "language", "task"))
+    place = numbered(good, ("load", "language", "task"))
     good = good.with_columns(place.alias("place"))
     own = good.filter("drafter")
     genres = tasks.select("workload", "task_id", "genre").unique()

@@ -71,14 +71,20 @@ def _of_counts(good: pl.DataFrame, done: pl.DataFrame) -> Iterator[Finding]:
     ).fill_null(False)
     known = good.filter(pl.col("drafter") & drafted.is_not_null())
     known = known.select("cell", "sent_ns", *ARM, "task_id", "step_index", "num_draft_tokens", wrong=wrong)
-    for part in sorted(known.partition_by(ARM), key=lambda part: part["cell"].to_numpy().min()):
-        (workload, arm), share, n = _place(part), part["wrong"].mean(), part.height
-        in_turn = part.select("cell", "sent_ns", drafted).sort("cell", "sent_ns")
-        if _rises(in_turn["num_draft_tokens"].diff()):
-            yield finding("counts_cumulative", "invalid", workload, arm, n)
-        elif share:
-            example = part.sort("cell", "sent_ns").filter("wrong").select(_STEP).item(0, 0)
-            yield finding("counts_impossible", "invalid", workload, arm, share, n, example)
+    of_cells = known.group_by("cell").agg(
+        pl.col(ARM).first(), n=pl.len(), n_wrong=pl.col("wrong").sum(), least=drafted.min(), most=drafted.max()
+    )
+    for (workload, arm), cells in of_cells.sort("cell").group_by(ARM, maintain_order=True):
+        n, n_wrong = int(cells["n"].sum()), int(cells["n_wrong"].sum())
+        may_rise = not (cells["least"] < cells["most"].shift(1)).any()  # from cell to cell, which is sooner told
+        if not (may_rise or n_wrong):
+            continue
+        part = known.filter(pl.col("cell").is_in(cells["cell"].to_list())).sort("cell", "sent_ns")
+        if may_rise and _rises(part["num_draft_tokens"].diff()):
+            yield finding("counts_cumulative", "invalid", str(workload), str(arm), n)
+        elif n_wrong:
+            example = part.filter("wrong").select(_STEP).item(0, 0)
+            yield finding("counts_impossible", "invalid", str(workload), str(arm), n_wrong / n, n, example)
     back = done.filter(pl.any_horizontal(pl.col(name) < 0 for name in SERVER_COUNTS).fill_null(False))
     for part in back.partition_by(ARM, maintain_order=True):
         yield finding("counters_went_back", "invalid", *_place(part), _loads(part), part.height)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.bootstrap import MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.frames import LANGUAGE_LOSS_SCHEMA
-from harness.analysis.numbering import numbered
 from harness.analysis.plan import WorkloadPlan
-from harness.analysis.steps import OK, counted
+from harness.analysis.steps import counted, steady_ok
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -28,7 +27,7 @@ AGAINST = (("ko", "en"), ("ko", "code"))
 VALUES = ("accepted_in_rounds", "rounds", "accepted_in_passes", "passes")
 _PLACE = ("arm", "workload", "concurrency")
 NEEDED = (
-    *_PLACE, "cell", "instance", "task_id", "task", "kind", "language", "phase", "done", "steady", "error_kind", "drafter",
+    *_PLACE, "cell", "instance", "task_id", "task", "what", "kind", "language",
     "num_drafts", "num_accepted_tokens", "decode_passes", "first_token_ns", "end_ns",
 )  # fmt: skip
 Row = tuple[Any, ...]
@@ -51,8 +50,8 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
         schema={"workload": pl.String, "arm": pl.String},
         orient="row",
     )
-    good = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK & pl.col("drafter"))
-    good = good.with_columns(what=numbered(good, ("kind", "language")), **_values())
+    good = steady_ok(steps, NEEDED, pl.col("drafter"))
+    good = good.with_columns(**_values())
     grouping = {"group": pl.col("language").replace_strict(GROUPS, default=None, return_dtype=pl.String)}
     # a cell, a task, a kind of step: from here on few rows, which names may tell apart
     few = good.group_by("cell", "task", "what", maintain_order=True).agg(

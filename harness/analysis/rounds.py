@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import fields
 from io import BytesIO
-from typing import Any, BinaryIO
+from mmap import ACCESS_READ, mmap
+from typing import Any
 
 import orjson
 import polars as pl
@@ -78,9 +79,9 @@ def read_rounds(
     share = max(LEAST, sample // parts.height)
     own: list[pl.DataFrame] = []
     bodies: list[bytes] = []
-    with folder.rounds_file().open("rb") as stream:
+    with folder.rounds_file().open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as text:
         for number, least, rows in zip(parts["cell"], parts["turns"], parts["row"], strict=True):
-            lines_of_cell, texts = _middle(found, rows, stream, share, least)
+            lines_of_cell, texts = _middle(found, rows, text, share, least)
             own.append(lines_of_cell.select(pl.lit(number, pl.UInt32).alias("cell"), "place"))
             bodies += texts
     lines_read = pl.concat(own)
@@ -109,31 +110,26 @@ def engine_rounds(rounds: pl.DataFrame) -> pl.DataFrame:
 
 
 def _middle(
-    lines: pl.DataFrame, rows: pl.Series, stream: BinaryIO, share: int, least: int
+    lines: pl.DataFrame, rows: pl.Series, text: mmap, share: int, least: int
 ) -> tuple[pl.DataFrame, Sequence[bytes]]:
     """Return the lines around the middle and what they say: so many that they hold ``share`` rounds, and ``least`` at the least."""
     most, middle = max(share, least), len(rows) // 2  # every line holds a round
     first = max(0, middle - most)
     near = lines[rows.slice(first, 2 * most)]
-    spans = near.select("offset", "length").rows()
+    spans = near.select("offset", end=pl.col("offset") + pl.col("length")).rows()
     found: deque[bytes] = deque()
     low = high = middle - first
     taken = 0
     while (taken < share or high - low < least) and (low > 0 or high < len(spans)):
         if high < len(spans):
-            found.append(_line(stream, *spans[high]))
+            found.append(text[slice(*spans[high])])
             taken += _count(found[-1])
             high += 1
         if low > 0 and (taken < share or high - low < least):
             low -= 1
-            found.appendleft(_line(stream, *spans[low]))
+            found.appendleft(text[slice(*spans[low])])
             taken += _count(found[0])
     return near.slice(low, high - low), found
-
-
-def _line(stream: BinaryIO, offset: int, length: int) -> bytes:
-    stream.seek(offset)
-    return stream.read(length)
 
 
 def _count(line: bytes) -> int:

@@ -72,7 +72,8 @@ CELL_ROWS = pl.Schema(
 def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return the step rows of the chosen attempts, one row a cell, and the attempts in which the server died, counted later or not.
 
-    Steps gain ``same``, a number that a step has in common with the same step of other arms, and ``task``, one for each name of a task.
+    Steps gain numbers in the place of names: ``same``, which a step has in common with the same step of other arms, ``task`` for its
+    name, ``load`` for workload, arm and concurrency, and ``what`` for kind and language.
     Cells gain ``cell`` (a number that joins the two frames) and a ``status``: ``done``, ``failed``, ``unfinished`` (killed before it
     ended) or ``foreign`` (workload, arm or concurrency not in the manifest). Only done cells count in figures; the step rows carry
     that as ``done``. Attempts that died have the keys of their cells and ``order``.
@@ -105,7 +106,9 @@ def read_rows(folder: RunFolder, plans: Iterable[WorkloadPlan]) -> tuple[pl.Data
     steps = steps.with_columns(of_run["cell"].gather(run), of_run["done"].gather(run), task.alias("task"))
     steps = steps.filter(pl.col("cell").is_not_null()) if of_run["cell"].null_count() else steps
     died = attempts.filter((pl.col("error_message") == ENGINE_DIED).fill_null(False)).select(*KEY, "order")
-    return steps.with_columns(_same(steps, cells)), cells, died
+    load = numbered(cells, CELL[:3]).gather(steps["cell"]).alias("load")
+    what = numbered(steps, ("kind", "language")).alias("what")
+    return steps.with_columns(_same(steps, cells), load.cast(pl.UInt32), what.cast(pl.UInt32)), cells, died
 
 
 def _same(steps: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:

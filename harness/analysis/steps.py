@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from harness.analysis.frames import CELL
@@ -126,6 +128,16 @@ def add_steady(rows: pl.DataFrame, found: pl.DataFrame, start: str) -> pl.DataFr
     )
 
 
+_COUNTED = pl.col("done") & (pl.col("phase") == "counted")
+
+
 def counted(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows that may enter figures: of finished cells, of counted tasks."""
-    return rows.filter(pl.col("done") & (pl.col("phase") == "counted"))
+    return rows.filter(_COUNTED)
+
+
+def steady_ok(steps: pl.DataFrame, columns: Iterable[str], also: pl.Expr | None = None) -> pl.DataFrame:
+    """Return these columns of the counted steps inside the steady window that succeeded, and of which ``also`` is true."""
+    wanted = _COUNTED & pl.col("steady") & OK
+    inside = steps.select(inside=wanted if also is None else wanted & also).to_series()
+    return steps.select(columns).filter(inside)  # what a row is told by is not copied itself

@@ -11,16 +11,16 @@ from harness.analysis.bootstrap import MIN_TASKS, interval
 from harness.analysis.breakeven import Curve
 from harness.analysis.frames import Verdict
 from harness.analysis.speedup import Paired
-from harness.analysis.steps import OK, counted
+from harness.analysis.steps import steady_ok
 
-NEEDED = ("workload", "arm", "phase", "done", "steady", "error_kind", "drafter", "num_drafts", "num_accepted_tokens")
+NEEDED = ("workload", "arm", "drafter", "num_drafts", "num_accepted_tokens")
 
 
 def verdicts(
     curves: Sequence[Curve], break_even: pl.DataFrame, lossless: pl.DataFrame, steps: pl.DataFrame
 ) -> tuple[Verdict, ...]:
     """Return one verdict a curve, in the order of ``break_even``; arms that never finished a cell have side ``unknown``."""
-    accepted = counted(steps.select(NEEDED)).filter(pl.col("steady") & OK)
+    accepted = steady_ok(steps, NEEDED)
     found = []
     for curve, row in zip(curves, break_even.iter_rows(named=True), strict=True):
         own = pl.col("arm") == curve.arm
