@@ -6,9 +6,10 @@ import os
 import sys
 
 _REPORT = "report"
-_ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:3000,muzzy_decay_ms:-1")
+_ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:3000,muzzy_decay_ms:-1,narenas:2")
 """Read by polars when it is loaded: memory that a step of the analysis gives back stays with the process for the next one. Otherwise the
-system takes it and clears it again, a twentieth of the time that a large report takes; its peak rises by a tenth."""
+system takes it and clears it again, a twentieth of the time that a large report takes. That no thread has a store of its own takes the
+tenth of memory back that this costs."""
 
 
 def main() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
-from harness.analysis.language import agrees, detect
+from harness.analysis.language import IDENTIFIER, IN_PATH, NO_PATH, agrees, detect
 from harness.tasks import Language, Step, read_tasks
 
 DATA = sorted((Path(__file__).parents[2] / "workloads" / "data").glob("*.jsonl"))
@@ -74,3 +76,14 @@ def test_committed_workloads_are_labelled_right(path: Path) -> None:
 def test_there_are_committed_workloads() -> None:
     """The check above has something to check."""
     assert DATA
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.text("aAbB1_.()/=-\"' \n가é", max_size=24))
+@example("get_user(a.b, camelCase=1) CamelCase A가_b a-b.c")
+@example("a/b x/y=1 (/tmp/ /a")
+def test_without_a_path_the_fast_pattern_finds_the_same_identifiers(text: str) -> None:
+    """Letter by letter: where each begins and ends."""
+    assume(IN_PATH.search(text) is None)
+    found = [[match.span() for match in pattern.finditer(text)] for pattern in (IDENTIFIER, NO_PATH)]
+    assert found[0] == found[1]

@@ -109,12 +109,14 @@ def test_unknown_is_an_empty_field_and_not_nought(tmp_path: Path) -> None:
     assert (row["speed_up"], row["acceptance_length"], row["n_steps_failed"]) == ("", "", "0")
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "＝", "＠"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "＋", "－", "＝", "＠"])
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(start: str) -> None:
     """Task names and error messages come from outside."""
-    frame = pl.DataFrame({"task_id": [f"{start}1+1", "a=b", None], "late_ms": [-1.0, 2.0, None]})
+    plain = ["Zettel", "가나다", None]
+    frame = pl.DataFrame({"task_id": [f"{start}1+1", "a=b", None], "kind": plain, "late_ms": [-1.0, 2.0, None]})
     assert guarded(frame).to_dict(as_series=False) == {
         "task_id": [f"'{start}1+1", "a=b", None],
+        "kind": plain,
         "late_ms": [-1.0, 2.0, None],
     }
 
