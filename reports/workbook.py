@@ -21,7 +21,7 @@ from reports.tables import DISTINCT_TASKS, header, offer_of
 from reports.verdict import last_line
 from reports.wording import Wording, is_unknown, text_width, wording
 
-MAX_ROWS = 2_000  # of a sheet: a cell takes some 6 µs to write, and whoever wants more takes the CSV files
+MAX_ROWS = 3_000  # of a sheet: a cell takes some 6 µs to write, and whoever wants more takes the CSV files
 MAX_STEPS = 500  # rows of tasks or steps, which nobody reads one by one
 WIDEST = 60  # of a column, in characters
 _FORMATS = {"share": "0.0%", "x": "0.00", "tokens/round": "0.00", "tokens/pass": "0.00", "ms": "0.0", "s": "0.000"}
