@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from harness.commands import compare, doctor, predict, report, serve, size
-from harness.errors import EngineError, HarnessError, ThresholdMissed, UsageError
+from harness.errors import INTERRUPTED, EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RUNS = Path("reports/runs")
 WIDTH = 120
-INTERRUPTED = 130
 EPILOG = "exit codes: 0 done, 2 bad input (nothing measured), 3 threshold missed, 4 engine failed, 1 internal defect, 130 interrupted"
 
 

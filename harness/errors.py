@@ -33,6 +33,9 @@ __all__ = [
     "WorkloadError",
 ]
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 
 class HarnessError(Exception):
     """Base of all errors raised on purpose; ``exit_code`` is what the command line ends with."""

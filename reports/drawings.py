@@ -41,7 +41,7 @@ class _Desk:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self._process = subprocess.Popen(_PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(_PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         atexit.register(self.close)
 
     def ask(self, spec: Mapping[str, Any], finish: Callable[[str], str]) -> Future[str]:

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 def section(analysis: RunAnalysis, words: Wording) -> Section:
     """Return the part of the page about the language loss; a run without Korean beside another language says so."""
-    shown = losses(analysis.language_loss, words)
+    shown = losses(widest(analysis.language_loss), words)
     return Section(
         "language-loss",
         words.text("section.language_loss"),
@@ -34,9 +34,9 @@ def section(analysis: RunAnalysis, words: Wording) -> Section:
 
 
 def losses(frame: pl.DataFrame, words: Wording) -> Table:
-    """Return the rows over all workloads, or those of the only one."""
+    """Return rows of :func:`widest` as a table."""
     shown = {name: labelled(name, "language_group", words) for name in ("language_group", "reference_group")}
-    return table(widest(frame), SHOWN, words, words.text("table.language_loss"), shown=shown, distinct=True)
+    return table(frame, SHOWN, words, words.text("table.language_loss"), shown=shown, distinct=True)
 
 
 def widest(frame: pl.DataFrame) -> pl.DataFrame:

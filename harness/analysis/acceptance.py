@@ -48,13 +48,13 @@ def acceptance(steps: pl.DataFrame) -> pl.DataFrame:
         .group_by("number", "task", maintain_order=True)
         .agg(pl.col(*whole, "task_id").first(), pl.col("num_accepted_tokens", "num_drafts").sum())
     )
-    places = steps.group_by("number").agg(pl.col(whole).first())
+    places = steps.group_by("number", maintain_order=True).agg(pl.col(whole).first())
     row = pl.int_range(pl.len(), dtype=pl.UInt32)
     place = steps.select("number").join(
         places.select("number", row=row), on="number", how="left", maintain_order="left"
     )["row"]
-    # sums of each place, added up for what is pooled; a median can only be found among all
-    sums = steps.drop(whole).with_columns(place=place, **_masked()).group_by("place").agg(_sums())
+    # sums of each place, added up for what is pooled, always in one order; a median can only be found among all
+    sums = steps.drop(whole).with_columns(place=place, **_masked()).group_by("place", maintain_order=True).agg(_sums())
     times = steps.select(_TIMES)
     frames = []
     for by_load, by_kind, by_language in product((True, False), repeat=3):

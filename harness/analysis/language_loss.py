@@ -114,7 +114,8 @@ class _Runs:
         begin = 0
         for (*place, kind), end in zip(names.select(*_PLACE, "group", "kind").iter_rows(), ends.tolist(), strict=True):
             arm, workload, load, group = place
-            parts.setdefault((arm, workload, load, group), {})[kind] = of_run[begin:end], decode_s[begin:end]
+            if end > begin:  # of tasks that failed there are steps and no run
+                parts.setdefault((arm, workload, load, group), {})[kind] = of_run[begin:end], decode_s[begin:end]
             begin = end
         return cls(times["task_time_s"].to_numpy(), parts)
 

@@ -92,3 +92,16 @@ def test_code_is_a_reference_too_and_one_language_alone_has_no_loss(tmp_path: Pa
     assert set(frame["reference_group"]) == {"code"}
     assert frame["acceptance_length_loss"].to_list() == pytest.approx([2.5, 2.5])
     assert loss(tmp_path / "alone", records[:5]).is_empty()
+
+
+def test_where_no_task_succeeded_decoding_has_no_time(tmp_path: Path) -> None:
+    """Every Korean task fails at its second step: its first still tells acceptance, but no run of a task has a time."""
+    first = [call(n, "ko" if n < 6 else "en", 5 if n < 6 else 10) for n in range(12)]
+    failed = [
+        step(KEY, f"t{n + 1}", 1, due=1000 * n + 1000, end=1000 * n + 1000, language="ko", kind="reply",
+             error_kind="timeout", error_message="no answer")
+        for n in range(6)
+    ]  # fmt: skip
+    row = only(loss(tmp_path, [*first, *failed]), 1)
+    assert row["acceptance_length_loss"] == pytest.approx(0.5)
+    assert (row["decode_s"], row["time_loss_s"], row["win_back"]) == (None, None, None)

@@ -54,6 +54,18 @@ def test_what_korean_loses_against_english_is_said_of_both_sides(tmp_path: Path)
     assert "한국어의 손실, 이전과 이후" in render(found, "ko")
 
 
+def test_a_run_of_several_workloads_is_compared_with_one_of_a_single(tmp_path: Path) -> None:
+    """Before, the rows over all workloads are shown, after, those of the only one: each side by itself."""
+    found = made(tmp_path)
+    before, after = (pl.col("when") == when for when in ("before", "after"))
+    several = found.language_loss.filter(before)
+    over_all = several.with_columns(workload=pl.lit(None, pl.String))
+    mixed = replace(found, language_loss=pl.concat([several, over_all, found.language_loss.filter(after)]))
+    page = render(mixed, "en")
+    assert page.count("d2 loses nothing on Korean against English") == 1
+    assert page.count("d2 accepts 2.00 tokens a round on Korean") == 1
+
+
 def test_times_of_two_runs_carry_the_warning_and_those_of_one_do_not(tmp_path: Path) -> None:
     """The machine's drift is in the times of two runs, and cancels inside one."""
     two = console(made(tmp_path), "en")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -50,3 +54,30 @@ def test_after_the_end_another_process_draws() -> None:
     drawings.end()
     drawings.end()
     assert drawings.svg(spec(1, 2)).result() == before
+
+
+_INTERRUPTED = """
+import time
+from reports import drawings
+drawings.begin()
+print("drawing", flush=True)
+try:
+    time.sleep(30)
+except KeyboardInterrupt:
+    drawings.end()
+"""
+
+
+def test_ctrl_c_in_a_terminal_is_no_error_of_the_process_that_draws() -> None:
+    """It goes to the whole group of processes of the terminal; the one that asks ends the one that draws."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == b"drawing\n"
+    os.killpg(program.pid, signal.SIGINT)
+    _, said = program.communicate(timeout=20)
+    assert (program.returncode, said) == (0, b"")
