@@ -35,7 +35,7 @@ def write_all(analysis: RunAnalysis, folder: Path, lang: str) -> Paths:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "report.html"
-        # drawings, which another process makes, and the workbook take one core each; then the CSV files, which take all that are free
+        # another process draws and this thread writes the workbook; beside them the CSV files, which take what cores are free
         with ThreadPoolExecutor(1) as beside:
             finish = begun(analysis, lang)
             written = beside.submit(write_csv, analysis, folder)

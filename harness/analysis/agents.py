@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.intervals import grouped, ratio_limits
 from harness.analysis.latency import LOAD, needed
-from harness.analysis.percentiles import interpolated, order_statistics
+from harness.analysis.percentiles import bounds, percentile
 from harness.analysis.plan import WorkloadPlan
 from harness.analysis.slo import STEP_METRICS, TASK_METRICS, Objective, parse_slo
 
@@ -167,14 +167,8 @@ class _Values:
         A percentile that may be as high as its upper bound carries as few agents as the lower end says.
         """
         values, n_tasks = self.of_load[load]
-        n = len(values)
-        low, high = order_statistics(n_tasks, percent)
-        # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
-        return (
-            interpolated(values, (n - 1) * percent / 100),
-            math.nan if high is None else float(values[-(-high * n // n_tasks) - 1]),
-            math.nan if low is None else float(values[(low - 1) * n // n_tasks]),
-        )
+        low, high = (math.nan if end is None else end for end in bounds(values, n_tasks, percent))
+        return percentile(values, percent), high, low
 
 
 def isotonic(values: Matrix, weights: Matrix) -> Matrix:

@@ -15,13 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.steps import OK, counted
+from harness.analysis.steps import steady_ok
 
 Vector = NDArray[np.float64]
-NEEDED = (
-    "workload", "arm", "concurrency", "phase", "done", "steady", "error_kind", "decode_passes", "num_drafts", "num_draft_tokens",
-    "num_accepted_tokens_per_pos",
-)  # fmt: skip
+FIGURES = ("decode_passes", "num_drafts", "num_draft_tokens", "num_accepted_tokens_per_pos")
+NEEDED = ("workload", "arm", "concurrency", "phase", "done", "steady", "error_kind", *FIGURES)
 """Columns of steps that are looked at."""
 
 
@@ -88,7 +86,7 @@ def profile(steps: pl.DataFrame, rounds: pl.DataFrame, *, chain: bool = True) ->
         rounds: ``rounds.ROUNDS`` of the same arm, or none.
         chain: whether drafts are chains, not trees.
     """
-    good = counted(steps).filter(pl.col("steady") & OK & (pl.col("decode_passes") > 0))
+    good = steady_ok(steps, FIGURES, pl.col("decode_passes") > 0)
     told = good.filter((pl.col("num_drafts") == 0) | pl.col("num_accepted_tokens_per_pos").is_not_null())
     passes, drafts, drafted = (int(told[name].sum()) for name in ("decode_passes", "num_drafts", "num_draft_tokens"))
     if drafts <= 0 or passes < drafts:

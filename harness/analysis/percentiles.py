@@ -94,24 +94,32 @@ def _of_load(part: pl.DataFrame, metrics: Mapping[str, str], place: tuple[object
 def _of(ordered: NDArray[np.float64], n_tasks: int, key: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
     n = len(ordered)
     for percent in SHOWN:
-        low, high = order_statistics(n_tasks, percent)
-        shown = interpolated(ordered, (n - 1) * percent / 100) if n_tasks >= needed(percent) else None
-        # of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken
-        bounds = (
-            None if low is None else float(ordered[(low - 1) * n // n_tasks]),
-            None if high is None else float(ordered[-(-high * n // n_tasks) - 1]),
-        )
-        yield (*key, percent, n, n_tasks, relied_on_from(percent), shown, *bounds)
+        shown = percentile(ordered, percent) if n_tasks >= needed(percent) else None
+        yield (*key, percent, n, n_tasks, relied_on_from(percent), shown, *bounds(ordered, n_tasks, percent))
 
 
-def interpolated(ordered: NDArray[np.float64], place: float) -> float:
-    """Return the value at a place (from 0) between two of the sorted values."""
+def percentile(ordered: NDArray[np.float64], percent: int) -> float:
+    """Return a percentile of sorted values, interpolated between two of them; some may be infinite."""
+    place = (len(ordered) - 1) * percent / 100
     lower = math.floor(place)
     part = place - lower
     if part == 0:
         return float(ordered[lower])
     above = float(ordered[lower + 1])  # between two infinite values there is no number, and none is needed
     return above if math.isinf(above) else float(ordered[lower]) * (1 - part) + above * part
+
+
+def bounds(ordered: NDArray[np.float64], n_tasks: int, percent: int) -> tuple[float | None, float | None]:
+    """Return what bounds a percentile of sorted values of so many tasks from below and above, see :func:`order_statistics`.
+
+    Of n tasks with several values each, the j-th task stands for a stretch of the sorted values: its outer end is taken.
+    """
+    n = len(ordered)
+    low, high = order_statistics(n_tasks, percent)
+    return (
+        None if low is None else float(ordered[(low - 1) * n // n_tasks]),
+        None if high is None else float(ordered[-(-high * n // n_tasks) - 1]),
+    )
 
 
 def unsure(found: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
