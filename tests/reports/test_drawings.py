@@ -59,9 +59,9 @@ def test_after_the_end_another_process_draws() -> None:
 _INTERRUPTED = """
 import time
 from reports import drawings
-drawings.begin()
-print("drawing", flush=True)
-try:
+try:  # before the line is printed: the signal may come while it is
+    drawings.begin()
+    print("drawing", flush=True)
     time.sleep(30)
 except KeyboardInterrupt:
     drawings.end()
