@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -74,6 +74,24 @@ class _Manifest(_Part):
     status: str | None = None
     salt: str | None = None
     overrides: dict[str, Any] | None = None
+
+
+def check_readable(files: Iterable[Path]) -> None:
+    """Check that each of these files that is there can be read.
+
+    Raises:
+        RunFolderError: naming the first that cannot, or that is no file (a folder, a pipe).
+    """
+    for file in files:
+        try:
+            if file.exists():
+                if not file.is_file():
+                    raise RunFolderError(f"{file} is no file; put back the one that the run wrote, or run again")
+                file.open("rb").close()
+        except OSError as error:
+            raise RunFolderError(
+                f"{file} cannot be read ({error.strerror}); put back the one that the run wrote, or run again"
+            ) from error
 
 
 def read_manifest(file: Path) -> Any:

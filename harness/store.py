@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import orjson
 
-from harness.damage import cell_of, check_manifest, read_manifest, step_of
+from harness.damage import cell_of, check_manifest, check_readable, read_manifest, step_of
 from harness.errors import RunFolderError
 from harness.records import CellKey, CellRecord, Round, StepRecord
 
@@ -88,7 +88,8 @@ class RunFolder:
         """Open an existing run for reading, or, with ``append``, also for appending after a kill.
 
         Raises:
-            RunFolderError: if there is no manifest, it or a line of the outputs is damaged, or it was written by another format.
+            RunFolderError: if there is no manifest, it or a line of the outputs is damaged, it was written by another format, or
+                what stands under the name of a line file cannot be read as one.
         """
         file = path / MANIFEST
         try:
@@ -103,6 +104,7 @@ class RunFolder:
                 f"{file}: format {given!r}, this version reads format {FORMAT}; use the version that wrote it"
             )
         check_manifest(file, manifest)
+        check_readable(path / name for name in (STEPS, ROUNDS, OUTPUTS, CELLS))
         run = cls(path, manifest)
         run._known_outputs = {output.sha256 for output in run.outputs()} if append else set()
         return run

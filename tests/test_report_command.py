@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from harness.commands import report
 from harness.errors import RunFolderError, UsageError
 from harness.store import RunFolder
+from reports import drawings
 from tests.builders import cell_key, run_folder, step
 
 
@@ -35,3 +39,23 @@ def test_a_file_that_cannot_be_written_is_an_error_that_says_why(tmp_path: Path)
     (folder.path / "steps.csv").mkdir()
     with pytest.raises(RunFolderError, match=r"cannot write .*directory"):
         report.report(folder, "en", told)
+
+
+def test_two_threads_get_their_reports_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the process that draws: the second begins once the first let it go, and the interpreter is left as it was."""
+    before = (gc.isenabled(), sys.getswitchinterval())
+    order: list[str] = []
+    end = drawings.end
+
+    def ended() -> None:
+        end()
+        order.append("end")
+
+    monkeypatch.setattr(drawings, "begin", lambda: order.append("begin"))
+    monkeypatch.setattr(drawings, "end", ended)
+    folders = [run(tmp_path / name) for name in ("a", "b")]
+    with ThreadPoolExecutor(2) as threads:
+        written = list(threads.map(lambda folder: report.report(folder, "en", told)[1], folders))
+    assert order == ["begin", "end", "begin", "end"]
+    assert [paths.html.read_text("utf-8").rstrip()[-7:] for paths in written] == ["</html>", "</html>"]
+    assert (gc.isenabled(), sys.getswitchinterval()) == before

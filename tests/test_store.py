@@ -176,6 +176,15 @@ def test_folders_that_cannot_be_opened(tmp_path: Path, content: str | None, word
         RunFolder.open(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["steps.jsonl", "rounds.jsonl", "outputs.jsonl", "cells.jsonl"])
+def test_a_folder_in_the_place_of_a_line_file_is_told_in_words(tmp_path: Path, name: str) -> None:
+    """It is named, before anything is read."""
+    RunFolder.create(tmp_path, {}).close()
+    (tmp_path / name).mkdir()
+    with pytest.raises(RunFolderError, match=f"{name} is no file; put back"):
+        RunFolder.open(tmp_path, append=False)
+
+
 def test_counters_add_and_subtract() -> None:
     """Counters of two windows add up position by position, and an unknown part stays unknown."""
     assert SpecCounters(2, 6, 3, (2, 1)) + SpecCounters(1, 3, 3, (1, 1, 1)) == SpecCounters(3, 9, 6, (3, 2, 1))

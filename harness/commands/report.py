@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
     from reports.files import Paths
 
 SWITCH_S = 0.0002  # between two threads that both want the interpreter; as a rule 0.005, several times what most calls of polars take
+_ALONE = Lock()
 
 
 def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -> tuple[RunAnalysis, Paths]:
     """Analyse a run and write every derived file into its folder; ``update`` is told how far it is.
+
+    Of several threads that ask, one after another gets its report: the process that draws is shared.
 
     Raises:
         RunFolderError: if the run is damaged or a file cannot be written.
@@ -27,7 +31,7 @@ def report(folder: RunFolder, lang: str, update: Callable[[str, float], None]) -
     from reports import drawings
 
     update("reading the records", 0.0)
-    with _undisturbed():
+    with _ALONE, _undisturbed():
         drawings.begin()
         try:
             from harness.analysis.loading import read_records
