@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands import compare, doctor, predict, report, serve, size
+from harness.commands import compare, doctor, predict, report, run_arguments, serve, size
 from harness.errors import INTERRUPTED, EngineError, HarnessError, ThresholdMissed, UsageError
 from harness.printable import printable
 from harness.progress import LiveBar, RunProgress
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from harness.overrides import Overrides
     from harness.store import RunFolder
 
-RUNS = Path("reports/runs")
 WIDTH = 120
 EPILOG = "exit codes: 0 done, 2 bad input (nothing measured), 3 threshold missed, 4 engine failed, 1 internal defect, 130 interrupted"
 
@@ -61,53 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("run", help="replay workloads against an engine and report", epilog=EPILOG)
     command.set_defaults(call=_run)
-    command.add_argument(
-        "workloads",
-        nargs="*",
-        type=Path,
-        metavar="WORKLOAD.yaml",
-        help="one or more workload files: one run, one report",
-    )
-    command.add_argument(
-        "--resume", type=Path, metavar="RUN", help="continue a killed run without repeating finished cells"
-    )
-    command.add_argument("--engine", help="engine kind instead of the file's own")
-    command.add_argument(
-        "--model", help="model name (see harness models list), or path of a GGUF file (builtin: a Hugging Face folder)"
-    )
-    command.add_argument(
-        "--context-tokens", type=int, metavar="N", help="tokens of context for each request instead of the file's own"
-    )
-    command.add_argument(
-        "--base-url",
-        metavar="URL | ARM=URL,…",
-        help="attach to running servers instead of starting them: one address (llamacpp: for the one arm named with --arms), or, for "
-        "vllm, sglang, trtllm, lmdeploy and openai, an arm each, as in baseline=http://a:8000,eagle3=http://b:8000",
-    )
-    command.add_argument(
-        "--api-key-env",
-        metavar="NAME",
-        help="environment variable with the key of the servers (vllm, sglang, trtllm, …)",
-    )
-    command.add_argument(
-        "--concurrency", type=_integers, metavar="N,N,…", help="tasks in progress at once, for example 1,4,16"
-    )
-    command.add_argument("--arms", type=_names, metavar="NAME,…", help="only these arms of the file, in this order")
-    command.add_argument(
-        "--limit-tasks", type=int, metavar="N", help="count N tasks a cell (never fewer than the concurrency)"
-    )
-    command.add_argument("--limit-steps", type=int, metavar="N", help="send only the first N steps of each task")
-    command.add_argument("--max-tokens", type=int, metavar="N", help="cut every answer at N tokens")
-    command.add_argument(
-        "--repeats", type=int, metavar="N", help="how often each cell is run; arms alternate A B B A over two repeats"
-    )
-    command.add_argument(
-        "--quick",
-        action="store_true",
-        help="a short profile: five tasks, one repeat, concurrency 1 and 4, short outputs",
-    )
-    command.add_argument("--out", type=Path, metavar="FOLDER", help=f"run folder (default {RUNS}/<stamp>-<name>)")
-    command.add_argument("--lang", choices=("ko", "en"), help="language of the report (default en)")
+    run_arguments.add_arguments(command)
 
     command = commands.add_parser(
         "report", help="rebuild every derived file of a run from its records, without an engine"
@@ -171,17 +124,6 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _integers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers; for example 1,4,16") from None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def _run(args: argparse.Namespace, argv: list[str], console: Console) -> int:
     from harness.interrupts import as_keyboard_interrupt
 
@@ -199,7 +141,7 @@ def _run_whole(args: argparse.Namespace, argv: list[str], console: Console) -> i
             raise UsageError(
                 "no workload given; for example: harness run workloads/*.yaml, or harness run --resume RUN"
             )
-        overrides = _overrides(args)
+        overrides = run_arguments.overrides(args)
         plan = experiment_of(args.workloads, overrides)
         folder = None
         _refuse_used(args.out)
@@ -247,32 +189,13 @@ def _refuse_used(out: Path | None) -> None:
         raise UsageError(f"{out} already holds a run; choose another --out, or continue it with --resume {out}")
 
 
-def _overrides(args: argparse.Namespace) -> Overrides:
-    from harness.overrides import Overrides
-
-    return Overrides(
-        engine=args.engine,
-        model=args.model,
-        base_url=args.base_url,
-        concurrency=args.concurrency,
-        arms=args.arms,
-        limit_tasks=args.limit_tasks,
-        limit_steps=args.limit_steps,
-        repeats=args.repeats,
-        max_tokens=args.max_tokens,
-        quick=args.quick,
-        api_key_env=args.api_key_env,
-        context_tokens=args.context_tokens,
-    )
-
-
 def _new_folder(plan: Experiment, args: argparse.Namespace, argv: list[str], overrides: Overrides) -> RunFolder:
     from harness import manifest
     from harness.store import RunFolder
 
     names = [loaded.workload.name for loaded in plan.workloads]
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")  # local time: people look for the run they started this morning
-    path = args.out or RUNS / f"{stamp}-{names[0] if len(names) == 1 else 'workloads'}"
+    path = args.out or run_arguments.RUNS / f"{stamp}-{names[0] if len(names) == 1 else 'workloads'}"
     attached = any(plan.engine.launch_for(arm) is None and (arm.base_url or plan.engine.base_url) for arm in plan.arms)
     content = manifest.build(plan.workloads, argv, args.lang or "en", path)
     # servers that were already up may remember an earlier run's prompts, so theirs carry the run's name
@@ -287,7 +210,7 @@ def _resumed(args: argparse.Namespace, console: Console) -> tuple[RunFolder, Exp
     from harness.prepare import experiment_of
     from harness.store import RunFolder
 
-    if args.workloads or args.out is not None or _overrides(args) != Overrides():
+    if args.workloads or args.out is not None or run_arguments.overrides(args) != Overrides():
         raise UsageError(
             "--resume takes no workloads, no --out and no overrides: a run is continued exactly as it was started"
         )

@@ -39,6 +39,7 @@ class Overrides:
     quick: bool = False
     api_key_env: str | None = None
     context_tokens: int | None = None
+    slo: Mapping[str, str] | None = None  # objectives instead of the file's, as ``--slo`` was checked
 
     def to_json(self) -> dict[str, Any]:
         """Return the overrides for the manifest, so that a run can be continued as it was started."""
@@ -53,6 +54,8 @@ class Overrides:
         """
         try:
             lists = {key: tuple(value[key]) for key in ("concurrency", "arms") if value[key] is not None}
+            if not isinstance(value.get("slo"), dict | None):
+                raise TypeError("slo is no mapping")
             return cls(**{**value, **lists})
         except (KeyError, TypeError) as error:
             raise UsageError(
@@ -102,6 +105,9 @@ def apply(loaded: LoadedWorkload, overrides: Overrides) -> LoadedWorkload:
         for key, value in changed.items()
         if key != "kind"
     }
+    if overrides.slo is not None:
+        data["slo"] = dict(overrides.slo)
+        options |= {("slo", name): f"--slo {name}={limit}" for name, limit in overrides.slo.items()}
     if overrides.engine is not None and overrides.engine != given.engine.kind:
         data["engine"] = _of_another_kind(data["engine"], overrides, given.engine.kind)
     if overrides.api_key_env is not None:

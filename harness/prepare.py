@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.access import open_access
@@ -28,7 +28,7 @@ def experiment_of(paths: Sequence[Path], overrides: Overrides) -> Experiment:
     """
     loaded = [load(path) for path in paths]
     for item in loaded:
-        _check_goals(item)
+        _check_goals(item, overrides.slo)
         own = item.workload.engine.kind
         if overrides.engine not in (None, own):  # its engine options will not be used; a mistake is one all the same
             _OPTIONS.get(own, remote_options).check_engine_options(item)
@@ -77,22 +77,29 @@ def make_engine(experiment: Experiment, folder: Path, progress: Callable[[str, f
     )
 
 
-def _check_goals(loaded: LoadedWorkload) -> None:
-    """Check objectives and thresholds: their form, what their filters name, and that the file has as many tasks as a percentile needs."""
+def _check_goals(loaded: LoadedWorkload, stated: Mapping[str, str] | None) -> None:
+    """Check objectives and thresholds: their form, what their filters name, and that the file has as many tasks as a percentile needs.
+
+    ``stated`` are objectives that stand instead of the file's, which are checked all the same.
+    """
     workload = loaded.workload
     arms = tuple(dict.fromkeys(arm.name for arm in workload.arms))
-    for key, text in workload.slo.items():
+    objectives = [(loaded.where("slo", key), key, text) for key, text in workload.slo.items()]
+    objectives += [(f"--slo {key}={text} for {loaded.path}", key, text) for key, text in (stated or {}).items()]
+    for where, key, text in objectives:
         try:
             objective = parse_slo(key, text)
             check_tasks(objective.metric, objective.percent, len(loaded.tasks))
         except UsageError as error:
-            raise WorkloadError(f"{loaded.where('slo', key)}: {error}") from error
+            raise WorkloadError(f"{where}: {error}") from error
     for index, text in enumerate(workload.thresholds):
         try:
             threshold = parse_threshold(text, arms, workload.concurrency)
             if threshold.percentile is not None:
                 check_tasks(*threshold.percentile, len(loaded.tasks))
-            if threshold.metric in CAPACITIES and not workload.slo:
-                raise UsageError(f"{text!r} needs objectives; add a key slo, such as slo: {{task_time_p90: 40s}}")
+            if threshold.metric in CAPACITIES and not (stated or workload.slo):
+                raise UsageError(
+                    f"{text!r} needs objectives; add a key slo, such as slo: {{task_time_p90: 40s}}, or give --slo task_time_p90=40s"
+                )
         except UsageError as error:
             raise WorkloadError(f"{loaded.where('thresholds', index)}: {error}") from error

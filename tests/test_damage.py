@@ -126,7 +126,11 @@ def test_a_run_whose_manifest_lacks_what_continuing_needs_is_refused(
 
 def test_overrides_of_another_form_are_refused() -> None:
     """What a run wrote comes back; anything else is said to be none."""
-    given = Overrides(concurrency=(1, 4))
+    given = Overrides(concurrency=(1, 4), slo={"ttft_p90": "2s"})
     assert Overrides.from_json(json.loads(json.dumps(given.to_json()))) == given
-    with pytest.raises(UsageError, match="overrides are not as a run writes them"):
-        Overrides.from_json({"concurrency": None})
+    without = given.to_json()
+    del without["slo"]  # as versions before this wrote them
+    assert Overrides.from_json(without) == Overrides(concurrency=(1, 4))
+    for other in ({"concurrency": None}, given.to_json() | {"slo": ["ttft_p90"]}):
+        with pytest.raises(UsageError, match="overrides are not as a run writes them"):
+            Overrides.from_json(other)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import cli
 from harness.errors import WorkloadError
 from harness.overrides import Overrides
 from harness.prepare import experiment_of
@@ -52,3 +53,37 @@ def test_goals_that_can_be_judged_pass(tmp_path: Path) -> None:
     )
     experiment = experiment_of([workload(tmp_path, goals)], Overrides())
     assert len(experiment.workloads[0].workload.thresholds) == 4
+
+
+def test_objectives_of_the_command_line_stand_in_place_of_those_of_the_files(tmp_path: Path) -> None:
+    """They are told by their option, and a threshold on agents may rest on them."""
+    file = workload(tmp_path, "slo: {ttft_p50: 2s}\nthresholds: ['agents >= 8']")
+    found = experiment_of([file], Overrides(slo={"task_time_p90": "40s"})).workloads[0]
+    assert found.workload.slo == {"task_time_p90": "40s"}
+    assert found.where("slo", "task_time_p90") == "--slo task_time_p90=40s"
+    alone = workload(tmp_path, "thresholds: ['agents >= 8']")
+    assert experiment_of([alone], Overrides(slo={"task_time_p90": "40s"})).workloads[0].workload.slo
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--slo", "task_time_p90"], "--slo is 'task_time_p90'; give a percentile and its limit"),
+        (["--slo", "task_time_p90=40"], "--slo task_time_p90=40: '40' is no limit for task_time"),
+        (["--slo", "task_tim_p90=40s"], "did you mean 'task_time_p90'?"),
+        (
+            ["--slo", "task_time_p99=40s"],
+            "own.yaml: task_time_p99 needs at least 100 different tasks, the workload has 20",
+        ),
+        (["--slo", "ttft_p90=1s", "--slo", "ttft_p90=2s"], "--slo names 'ttft_p90' twice"),
+        (["--slo", "ttft_p90=1s", "--resume", "run"], "--resume takes no workloads"),
+    ],
+)
+def test_objectives_of_the_command_line_that_cannot_be_judged_are_refused(
+    tmp_path: Path, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, and no run folder."""
+    out = tmp_path / "out"
+    assert cli.run(["run", str(workload(tmp_path, "")), "--out", str(out), *given]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()

@@ -60,6 +60,27 @@ def parse_slo(name: str, text: str) -> Objective:
     return Objective(name, metric, percent, parse_time(text, metric), f"{name} ≤ {text.strip()}")
 
 
+def read_objectives(given: Sequence[str]) -> dict[str, str]:
+    """Return the objectives of ``--slo``.
+
+    Raises:
+        UsageError: if one is none, or is named twice.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, limit = (piece.strip() for piece in text.partition("="))
+        if not equals:
+            raise UsageError(f"--slo is {text!r}; give a percentile and its limit, such as task_time_p90=40s")
+        try:
+            parse_slo(name, limit)
+        except UsageError as error:
+            raise UsageError(f"--slo {text}: {error}") from error
+        if name in found:
+            raise UsageError(f"--slo names {name!r} twice; keep one")
+        found[name] = limit
+    return found
+
+
 def parse_percentile(name: str) -> tuple[str, int]:
     """Split ``ttft_p90`` into metric and percent.
 

@@ -88,6 +88,7 @@ def size(args: argparse.Namespace) -> Sized:
     from harness.analysis.plan import read_plan
     from harness.analysis.run import analyse
     from harness.analysis.sizing import size as sized
+    from harness.analysis.slo import read_objectives
     from harness.store import RunFolder
     from reports import sizing as rendered
 
@@ -207,26 +208,3 @@ def read_mix(text: str | None, workloads: Sequence[str]) -> Mapping[str, float]:
     if not any(abs(total - wanted) <= NEARLY * wanted for wanted in SUMS):
         raise UsageError(f"--mix: the shares sum up to {total:g}; they must sum up to 100 (or to 1)")
     return {name: value / total for name, value in mix.items()}
-
-
-def read_objectives(given: Sequence[str]) -> dict[str, str]:
-    """Return the objectives of ``--slo``.
-
-    Raises:
-        UsageError: if one is none, or is named twice.
-    """
-    from harness.analysis.slo import parse_slo
-
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, limit = (piece.strip() for piece in text.partition("="))
-        if not equals:
-            raise UsageError(f"--slo is {text!r}; give a percentile and its limit, such as task_time_p90=40s")
-        try:
-            parse_slo(name, limit)
-        except UsageError as error:
-            raise UsageError(f"--slo {text}: {error}") from error
-        if name in found:
-            raise UsageError(f"--slo names {name!r} twice; keep one")
-        found[name] = limit
-    return found
