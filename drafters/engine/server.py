@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from drafters.engine.app import Api
 from drafters.engine.config import EngineConfig
-from drafters.engine.connection import BoundedProtocol
+from drafters.engine.connection import BoundedProtocol, listening
 from drafters.engine.jobs import RoundLog
 from drafters.engine.large_pages import start_with_large_pages
 
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = EngineConfig.model_validate_json(raw)
         if not (config.model / "config.json").is_file():  # told before anything heavy is imported
             raise ValueError(f"{config.model} holds no config.json; give a local Hugging Face model folder")
-        listener = _bind(config.host, config.port)
+        listener = listening(config.host, config.port)
         _serve(config, listener)
     except ValidationError as error:
         _say("\n".join(map(_complaint, error.errors())))
@@ -135,21 +135,6 @@ def _serve(config: EngineConfig, listener: socket.socket) -> NoReturn:
     asyncio.run(run())
     # The engine's thread may be in the middle of a forward, which the interpreter's own end would wait for or trip over.
     _leave(0)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the port before anything is loaded: a wrong one shows at once."""
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        raise OSError(
-            f"cannot listen on {host}:{port} ({error.strerror}); give another port, or 0 for a free one"
-        ) from error
-    listener.setblocking(False)
-    return listener
 
 
 def _follow(parent_pid: int) -> None:

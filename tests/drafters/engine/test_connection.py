@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from drafters.engine.connection import BoundedProtocol
+from drafters.engine.connection import BoundedProtocol, listening
 
 LIMIT = 65_536
 
@@ -191,3 +192,19 @@ async def test_a_connection_that_never_says_anything_is_closed_like_an_idle_one(
     """Here at once."""
     async with site(keep_alive=0) as at:
         assert await at.say([]) == b""
+
+
+async def test_no_chunk_of_an_answer_waits_for_the_one_before_to_be_acknowledged() -> None:
+    """Nagle's algorithm is off for connections that the engine's own socket takes: it would hold a first token back by 40 ms."""
+    accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        accepted.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = listening("127.0.0.1", 0)
+    async with await asyncio.start_server(answer, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await asyncio.wait_for(accepted, 10)
+        writer.close()
