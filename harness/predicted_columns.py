@@ -7,8 +7,10 @@ from harness.column_form import bounds, column
 # fmt: off
 _COSTS = (
     column("part", ("Part of a round", "라운드의 부분"), None, None, (
-        "verify (the target's forward), draft (the drafter), host (the rest), pass (all of it, where the engine tells no parts).",
-        "verify(대상 모델의 순전파), draft(드래프터), host(나머지), pass(엔진이 나누어 알려 주지 않을 때 전체).",
+        "verify (the target's forward), beside (the same in rounds that read prompts too), draft (the drafter), host (the rest), pass (all "
+        "of it, where the engine tells no parts).",
+        "verify(대상 모델의 순전파), beside(프롬프트도 함께 처리하는 라운드의 순전파), draft(드래프터), host(나머지), "
+        "pass(엔진이 나누어 알려 주지 않을 때 전체).",
     )),
     column("batch_size", ("Batch", "배치 크기"), "requests", None, (
         "Requests that decode in the same round, fewer than the tasks in progress.",
@@ -44,11 +46,13 @@ _PREDICTED = (
         "한 라운드에서 요청 하나가 제안하는 최대 토큰 수. 0이면 초안 없음.",
     )),
     column("plain_ms", ("Round without drafts", "초안 없는 라운드"), "ms", "lower", (
-        "Modelled time of a round in which nothing is drafted.", "초안이 없는 라운드의 모형 시간.")),
+        "Modelled time of a round in which nothing is drafted, mean over those with and without prompts beside.",
+        "초안이 없는 라운드의 모형 시간. 프롬프트를 함께 처리하는 라운드까지 포함한 평균.")),
     column("draft_ms", ("Drafting", "초안 시간"), "ms", "lower", (
         "Modelled time of the drafter in a round.", "라운드에서 드래프터가 쓰는 모형 시간.")),
     column("verify_ms", ("Verification", "검증 시간"), "ms", "lower", (
-        "Modelled time of the target's forward over the drafts.", "초안을 검증하는 순전파의 모형 시간.")),
+        "Modelled time of the target's forward over the drafts, mean over rounds with and without prompts beside.",
+        "초안을 검증하는 순전파의 모형 시간. 프롬프트를 함께 처리하는 라운드까지 포함한 평균.")),
     column("host_ms", ("Rest", "나머지"), "ms", "lower", (
         "Modelled time of the rest of a round.", "라운드 나머지의 모형 시간.")),
     column("decode_speed_up", ("Speed-up of decoding, modelled", "디코딩 속도 향상(모형)"), "x", "higher", (

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.costmodel import CostModel, CostSource, DraftCost, Forward, knots_for, ramps
+from harness.analysis.costmodel import Beside, CostModel, CostSource, DraftCost, Forward, knots_for, ramps
 from harness.analysis.frames import COSTS_SCHEMA
 from harness.analysis.nonnegative import nonnegative
 
@@ -22,6 +22,7 @@ Vector = NDArray[np.float64]
 KNOTS = {"rounds": 10, "cells": 5}
 """At most; cells are few and noisy."""
 MOST_CALLS = 50_000  # of a fit from cells, taken evenly
+LEAST_BESIDE = 10  # rounds with prompt tokens, before anything is said of them
 HEAVY = 100.0  # rounds: a kind with more of them weighs no more
 LEAST_VARIETY = (
     0.05  # share of the rounds that must be of another length before a cost by length can be told from a fixed one
@@ -45,6 +46,8 @@ class Fit:
 def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
     """Fit to rounds with times; ``None`` where there are none without prompt tokens beside them.
 
+    Rounds with prompt tokens are fitted by themselves.
+
     Args:
         rounds: ``rounds.ENGINE_ROUNDS`` with ``arm`` and ``context`` (tokens of context of all requests).
         methods: method of each arm.
@@ -61,6 +64,7 @@ def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
     found = _relative(design, ms, weight)
     forward = Forward(float(found[0]), knots, tuple(map(float, found[1:-2])), float(found[-2]), float(found[-1]))
     parts = [_Part("verify", None, kinds, design @ found)]
+    beside = _beside(rounds, parts)
     hosts = _kinds(pure, ("batch_size",), "host_ns")
     drafts: dict[str, DraftCost] = {}
     for arm in sorted(pure.filter(pl.col("num_draft_tokens") > 0)["arm"].unique().to_list()):
@@ -81,7 +85,31 @@ def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
         parts.append(
             _Part("host", None, hosts.with_columns(tokens=pl.col("batch_size")), own_design @ [host_ms, host_batch_ms])
         )
-    return _fit("rounds", forward, drafts, (host_ms, host_batch_ms), parts)
+    return _fit("rounds", forward, drafts, (host_ms, host_batch_ms), parts, beside)
+
+
+def _beside(rounds: pl.DataFrame, parts: list[_Part]) -> Beside | None:
+    """Fit rounds that fed prompt tokens, and add them to the parts."""
+    mixed = rounds.filter((pl.col("prefill_tokens") > 0) & (pl.col("batch_size") > 0))
+    if mixed.height < LEAST_BESIDE:
+        return None
+    near = [
+        (pl.col(name).clip(lower_bound=1).log(2) * 2).round().alias(f"{name}_near")
+        for name in ("context", "prefill_tokens")
+    ]
+    tokens = pl.col("batch_size") + pl.col("num_draft_tokens")
+    kinds = _kinds(
+        mixed.with_columns(*near, tokens=tokens),
+        ("batch_size", "tokens", "context_near", "prefill_tokens_near"),
+        "verify_ns",
+    )
+    batch, size, context, prompt, weight, ms = _arrays(
+        kinds, "batch_size", "tokens", "context", "prefill_tokens", "weight", "ms"
+    )
+    design = np.column_stack([np.ones_like(ms), prompt, size, context, batch])
+    found = _relative(design, ms, weight)
+    parts.append(_Part("beside", None, kinds, design @ found))
+    return Beside(*map(float, found))
 
 
 def fit_passes(passes: pl.DataFrame, drafting: Mapping[str, str]) -> Fit | None:
@@ -97,11 +125,13 @@ def fit_passes(passes: pl.DataFrame, drafting: Mapping[str, str]) -> Fit | None:
     rows = passes.gather_every(1 + passes.height // MOST_CALLS).with_columns(
         ms=pl.col("decode_ms") / pl.col("passes"), weight=pl.col("passes").cast(pl.Float64), n=pl.col("passes")
     )
-    batch, tokens, context, prefill, drafted, weight, ms = _arrays(
-        rows, "batch", "tokens", "context", "prefill", "drafted", "weight", "ms"
+    batch, tokens, context, prefill, prompts, drafted, weight, ms = _arrays(
+        rows, "batch", "tokens", "context", "prefill", "prompts", "drafted", "weight", "ms"
     )
     knots = knots_for(tokens, KNOTS["cells"])
-    blocks = [np.column_stack([np.ones_like(ms), ramps(tokens, knots), context, batch, prefill])]
+    mixed = 1 - np.exp(-prompts)  # share of its passes
+    alone = np.column_stack([np.ones_like(ms), ramps(tokens, knots)]) * (1 - mixed)[:, None]
+    blocks = [np.column_stack([alone, context, batch, prefill, mixed, mixed * tokens])]
     arms = [arm for arm in drafting if (rows["arm"] == arm).any()]
     of_arm = {arm: (rows["arm"] == arm).to_numpy().astype(float) for arm in arms}
     # its own drafts stand for those of all: the arms of a cell are the same
@@ -109,12 +139,12 @@ def fit_passes(passes: pl.DataFrame, drafting: Mapping[str, str]) -> Fit | None:
     design = np.column_stack(blocks)
     found = _relative(design, ms, np.minimum(weight, HEAVY))
     n_ramps = len(knots) - 1
-    forward = Forward(
-        float(found[0]), knots, tuple(map(float, found[1 : 1 + n_ramps])), *map(float, found[1 + n_ramps : 4 + n_ramps])
-    )
+    context_ms, batch_ms, prompt_ms, fixed_ms, token_ms, *of_arms = map(float, found[1 + n_ramps :])
+    forward = Forward(float(found[0]), knots, tuple(map(float, found[1 : 1 + n_ramps])), context_ms, batch_ms)
+    beside = Beside(fixed_ms, prompt_ms, token_ms, context_ms, batch_ms) if (prompts > 0).any() else None
     drafts = {
         arm: DraftCost(0.0, 0.0, cost, 0.0) if drafting[arm] in CHAINED else DraftCost(cost, 0.0, 0.0, 0.0)
-        for arm, cost in zip(arms, map(float, found[4 + n_ramps :]), strict=True)
+        for arm, cost in zip(arms, of_arms, strict=True)
     }
     modelled = pl.Series(design @ found)
     parts = []
@@ -122,7 +152,7 @@ def fit_passes(passes: pl.DataFrame, drafting: Mapping[str, str]) -> Fit | None:
     for arm in sorted(rows["arm"].unique().to_list()):
         own_rows = rows.filter(pl.col("arm") == arm)
         parts.append(_Part("pass", arm, own_rows, own_rows["modelled"].to_numpy()))
-    return _fit("cells", forward, drafts, (0.0, 0.0), parts)
+    return _fit("cells", forward, drafts, (0.0, 0.0), parts, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +169,12 @@ def _kinds(rounds: pl.DataFrame, by: Sequence[str], time: str) -> pl.DataFrame:
     return (
         rounds.filter(pl.col(time).is_not_null())
         .group_by(by, maintain_order=True)
-        .agg(ms=pl.col(time).median() / 1e6, n=pl.len().cast(pl.Int64), context=pl.col("context").mean())
+        .agg(
+            pl.col("prefill_tokens").mean(),
+            ms=pl.col(time).median() / 1e6,
+            n=pl.len().cast(pl.Int64),
+            context=pl.col("context").mean(),
+        )
         .filter(pl.col("ms") > 0)
         .with_columns(weight=pl.col("n").cast(pl.Float64).clip(upper_bound=HEAVY))
         .sort(by)
@@ -177,11 +212,12 @@ def _fit(
     drafts: Mapping[str, DraftCost],
     host: tuple[float, float],
     parts: Sequence[_Part],
+    beside: Beside | None,
 ) -> Fit:
     rows = [row for part in parts for row in _rows(part, forward.knots, source)]
     errors = [(abs(m / o - 1), w) for part in parts for m, o, w in _pairs(part) if part.name in ("verify", "pass")]
     main = sum(part.kinds["n"].sum() for part in parts if part.name in ("verify", "pass"))
-    model = CostModel(source, forward, drafts, *host, int(main), _weighted_median(errors))
+    model = CostModel(source, forward, drafts, *host, int(main), _weighted_median(errors), beside)
     return Fit(model, pl.DataFrame(rows, schema=COSTS_SCHEMA, orient="row"))
 
 

@@ -4,6 +4,9 @@ The target's forward is taken for a fixed time, a time that rises with the token
 never falling: flat while weights are read, steep once products take longer), and times that are proportional to the context and to the
 number of requests. Baseline and verification are the same forward with other numbers of tokens. All coefficients are ≥ 0.
 
+A forward that feeds prompt tokens beside decoding multiplies large matrices whatever it verifies: there a drafted token costs what its
+products cost, and rides on no reading of weights. Such forwards have costs of their own (``Beside``).
+
 Everything that comes out of a model is *modelled*: it says what follows from the measured rounds, not what was measured.
 """
 
@@ -30,7 +33,7 @@ class Forward:
 
     ``knots`` are numbers of tokens, rising; ``ramps_ms[i]`` is what the tokens from ``knots[i]`` to ``knots[i + 1]`` add in all.
     ``context_ms`` is that of one token of context (of one request), ``batch_ms`` that of one more request at the same number of
-    tokens. ``prefill_ms`` is that of one prompt token fed beside decoding; only a fit from cells knows it.
+    tokens.
     """
 
     fixed_ms: float
@@ -38,7 +41,6 @@ class Forward:
     ramps_ms: tuple[float, ...]
     context_ms: float
     batch_ms: float
-    prefill_ms: float = 0.0
 
     @property
     def most_tokens(self) -> float:
@@ -57,6 +59,34 @@ class Forward:
         heights = np.concatenate([[0.0], np.cumsum(self.ramps_ms)])
         rising: Vector = np.interp(tokens, self.knots, heights)
         return self.fixed_ms + rising + beyond + self.context_ms * context + self.batch_ms * batch
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Time of one forward that feeds prompt tokens beside decoding in ms: fixed, of a prompt token, of a token of the requests that
+    decode (drafted ones and one of each request's own), of a token of their context, of a request."""
+
+    fixed_ms: float
+    prompt_ms: float
+    token_ms: float
+    context_ms: float
+    batch_ms: float
+
+    def at(self, batch: float, tokens: Vector, context: float, prompt_tokens: float) -> Vector:
+        """Return the time of forwards by the tokens of their ``batch`` requests, as :meth:`Forward.at` does. # [tokens]"""
+        rest = self.fixed_ms + self.prompt_ms * prompt_tokens + self.context_ms * context + self.batch_ms * batch
+        return rest + self.token_ms * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Which share of the rounds feeds prompt tokens beside decoding, and how many each of these does."""
+
+    share: float
+    prompt_tokens: float
+
+
+PURE = Mixed(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +110,12 @@ class RoundCosts(Protocol):
     def most_tokens(self) -> int:
         """Tokens of the largest round of which it says anything."""
 
-    def plain_parts_ms(self, batch: int, context: float) -> tuple[float, float]:
+    def plain_parts_ms(self, batch: int, context: float, mixed: Mixed = PURE) -> tuple[float, float]:
         """Return (forward, host) of a round of ``batch`` requests without drafting."""
 
-    def parts_ms(self, arm: str, batch: int, context: float, lengths: Vector) -> tuple[float, float, float]:
+    def parts_ms(
+        self, arm: str, batch: int, context: float, lengths: Vector, mixed: Mixed = PURE
+    ) -> tuple[float, float, float]:
         """Return (draft, verify, host) of a round with drafts; ``lengths`` are probabilities of 0, 1, … drafted tokens."""
 
     def fits(self, batch: int, context: float) -> bool:
@@ -94,6 +126,7 @@ class RoundCosts(Protocol):
 class CostModel:
     """Costs of one engine on one machine.
 
+    ``beside`` is ``None`` where no prompt was read beside decoding: rounds are then taken for rounds of decoding alone.
     ``host_ms`` and ``host_batch_ms`` are what a round takes beside drafter and target, fixed and for each request; in a fit from cells
     they are part of the forward. ``residual`` is the median of |modelled / measured − 1| over all observations, each weighed by how
     many rounds it stands for.
@@ -106,22 +139,25 @@ class CostModel:
     host_batch_ms: float
     n_rounds: int
     residual: float
+    beside: Beside | None = None
 
     @property
     def most_tokens(self) -> int:
         """Tokens of the largest round of which the model says anything."""
         return int(BEYOND * self.forward.most_tokens)
 
-    def plain_parts_ms(self, batch: int, context: float) -> tuple[float, float]:
+    def plain_parts_ms(self, batch: int, context: float, mixed: Mixed = PURE) -> tuple[float, float]:
         """Return (forward, host) of a round without drafting of ``batch`` requests that have ``context`` tokens each."""
-        forward = self.forward.at(batch, np.array([float(batch)]), batch * context)
+        forward = self._forward_ms(batch, np.array([float(batch)]), batch * context, mixed)
         return float(forward[0]), self.host_ms + self.host_batch_ms * batch
 
     def fits(self, batch: int, context: float) -> bool:
         """Tell whether the machine has room for so many requests: nobody knows of more than were measured, and these fitted."""
         return True
 
-    def parts_ms(self, arm: str, batch: int, context: float, lengths: Vector) -> tuple[float, float, float]:
+    def parts_ms(
+        self, arm: str, batch: int, context: float, lengths: Vector, mixed: Mixed = PURE
+    ) -> tuple[float, float, float]:
         """Return the mean times (draft, verify, host) of a round in which each request drafts by itself.
 
         Args:
@@ -129,14 +165,22 @@ class CostModel:
             batch: requests in the round.
             context: tokens of context of each.
             lengths: probability that a request drafts 0, 1, … tokens. # [longest + 1]
+            mixed: what is read beside.
         """
         size = batch * (len(lengths) - 1) + 1
         of_sum = np.fft.irfft(np.fft.rfft(lengths, 2 * size) ** batch, 2 * size)[:size].clip(min=0.0)  # of all drafts
         drafted = np.arange(size, dtype=np.float64)
-        verify = float(self.forward.at(batch, batch + drafted, batch * context) @ of_sum)
+        verify = float(self._forward_ms(batch, batch + drafted, batch * context, mixed) @ of_sum)
         longest = float((1.0 - np.cumsum(lengths) ** batch).sum())  # mean of the largest of ``batch`` draws
         draft = self.drafts[arm].at(batch, max(0.0, longest), float(drafted @ of_sum))
         return draft, verify, self.host_ms + self.host_batch_ms * batch
+
+    def _forward_ms(self, batch: int, tokens: Vector, context: float, mixed: Mixed) -> Vector:
+        alone = self.forward.at(batch, tokens, context)
+        if self.beside is None or mixed.share == 0:
+            return alone
+        beside = np.maximum(alone, self.beside.at(batch, tokens, context, mixed.prompt_tokens))
+        return (1 - mixed.share) * alone + mixed.share * beside
 
 
 def ramps(tokens: Vector, knots: Sequence[float]) -> NDArray[np.float64]:

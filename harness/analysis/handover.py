@@ -12,7 +12,6 @@ from itertools import takewhile
 from typing import Any
 
 from harness.analysis.costmodel import RoundCosts
-from harness.analysis.draftprofile import DraftProfile
 from harness.analysis.frames import HandOver
 from harness.analysis.prediction import Subject, best, fine_batch_sizes, limits, points
 
@@ -35,17 +34,16 @@ def aiconfigurator(item: HandOver) -> dict[str, Any]:
     return {"nextn": item.nextn, "nextn_accepted": round(item.accepted_tokens[item.nextn - 1], 4)}
 
 
-def hand_over(arm: str, profile: DraftProfile, model: RoundCosts | None, context: float) -> HandOver:
-    """Return what is handed over of one arm; ``context`` are the tokens of context of one request."""
-    table = None
+def hand_over(subject: Subject, model: RoundCosts | None) -> HandOver:
+    """Return what is handed over of one arm."""
+    table, profile = None, subject.profile
     if model is not None:
-        subject = Subject(None, arm, profile, context)
         sizes = fine_batch_sizes(model)
         chosen = best(list(points(model, subject, sizes, limits(profile))), profile)
         compared = takewhile(chosen.__contains__, sizes)  # a gap would be filled with what holds below it
         table = ranges([(size, chosen[size].num_tokens) for size in compared]) or None
     accepted = tuple(profile.at(limit)[1] - 1.0 for limit in range(1, profile.longest + 1))
-    return HandOver(arm, table, accepted, min(MOST_NEXTN, profile.longest))
+    return HandOver(subject.arm, table, accepted, min(MOST_NEXTN, profile.longest))
 
 
 def ranges(chosen: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:

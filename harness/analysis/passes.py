@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 LEAST_PASSES = 4  # of a call that counts: below, what happens at its ends weighs more than its passes
+NOTHING = 1e-3  # of a prompt: two calls that follow one another overlap by what the sums of floats lose
 NEEDED = (
     "cell", "workload", "arm", "concurrency", "phase", "done", "steady", "error_kind", "due_ns", "sent_ns", "first_token_ns", "end_ns",
     "prompt_tokens", "cached_tokens", "output_tokens", "decode_passes", "num_draft_tokens",
@@ -22,11 +23,12 @@ NEEDED = (
 """Columns of steps that are looked at."""
 PASSES = pl.Schema(
     {"cell": pl.UInt32, "workload": pl.String, "arm": pl.String, "concurrency": pl.Int64}
-    | dict.fromkeys(("batch", "tokens", "context", "prefill", "drafted", "decode_ms"), pl.Float64)
+    | dict.fromkeys(("batch", "tokens", "context", "prefill", "prompts", "drafted", "decode_ms"), pl.Float64)
     | {"passes": pl.Int64}
 )
 """One row a call that decoded: means over its passes of the requests that decoded (``batch``), the tokens of all of them in a pass, the
-context of all, prompt tokens fed meanwhile a pass, and its own drafted tokens a pass; ``decode_ms`` in all."""
+context of all, prompt tokens fed meanwhile a pass and prompts that they were of, and its own drafted tokens a pass; ``decode_ms`` in
+all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def decode_passes(steps: pl.DataFrame) -> pl.DataFrame:
             decode_ms=(pl.col("end_ns") - pl.col("first_token_ns")) / 1e6,
             passes="decode_passes",
         )
-        .with_columns(pl.col("prefill") / pl.col("decode_passes"))
+        .with_columns(pl.col("prefill", "prompts") / pl.col("decode_passes"))
         .filter(counted & (pl.col("passes") >= LEAST_PASSES))
         .select(pl.col(name).cast(kind) for name, kind in PASSES.items())
     )
@@ -121,12 +123,15 @@ class _Calls:
         sent, first, end = self.sent[own], self.first[own], self.end[own]
         reading = np.maximum(first - sent, 1.0)
         line = _Line.of(first, end)
-        fed = _Line.of(first - reading, first).over(self.asked[own] / reading, first, end) * (end - first)
+        read, took = _Line.of(first - reading, first), end - first
+        prompts = read.over((self.asked[own] > 0) / reading, first, end) * took
+        some = prompts > NOTHING
         return {
             "batch": line.means(np.ones(len(first))),
             "tokens": line.means(1.0 + self.drafted[own]),
             "context": line.means(self.held[own]),
-            "prefill": fed,
+            "prefill": np.where(some, read.over(self.asked[own] / reading, first, end) * took, 0.0),
+            "prompts": np.where(some, prompts, 0.0),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -29,10 +29,12 @@ from harness.analysis.prediction import (
     limits,
     points,
 )
+from harness.analysis.reading import reading
 from harness.analysis.rounds import engine_rounds, read_rounds
 from harness.store import RunFolder
 
 Loads = list[tuple[int, float]]
+ENOUGH = 2_000  # calls, to say how many decode at once and what they meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,15 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
     rounds = read_rounds(folder, records.cells, lines=records.round_lines)
     timed = engine_rounds(rounds)
     bare = baseline_arms(records.plans)
-    only_bare = bool(
-        timed.height and bare.height
-    )  # then single calls say how large batches and contexts were, nothing of costs
-    steps = records.steps.select(*NEEDED, "drafter")
-    passes = decode_passes(steps.filter(~pl.col("drafter")) if only_bare else steps)
+    steps = records.steps.select(*NEEDED)
+    if timed.height and bare.height:  # then single calls say what decoded and was read at once, nothing of costs
+        steps = steps.filter(pl.col("cell").is_in(_enough(records.cells).implode()))
+    passes = decode_passes(steps)
     fit = _fit(records, timed, passes, leave_out)
-    subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest)))
+    subjects = tuple(_subjects(records, rounds, passes, _trees(folder.manifest), _chunk(records, timed)))
     if fit is None:
         own = [item for item in subjects if _is_widest(item, subjects)]
-        return Predictions(
-            subjects=subjects, hand_overs=tuple(hand_over(item.arm, item.profile, None, item.context) for item in own)
-        )
+        return Predictions(subjects=subjects, hand_overs=tuple(hand_over(item, None) for item in own))
     known = [item for item in subjects if item.arm in fit.model.drafts]
     found = [(item, list(points(fit.model, item, batch_sizes(fit.model), limits(item.profile)))) for item in known]
     baselines = batches(passes).join(baseline_arms(records.plans), on=["workload", "arm"], how="semi")
@@ -94,11 +93,7 @@ def predict(folder: RunFolder, records: Records, measured: pl.DataFrame, leave_o
         pl.DataFrame(crossings, schema=PREDICTED_BREAK_EVEN_SCHEMA, orient="row"),
         fit.model,
         subjects,
-        tuple(
-            hand_over(item.arm, item.profile, fit.model if item in known else None, item.context)
-            for item in subjects
-            if _is_widest(item, subjects)
-        ),
+        tuple(hand_over(item, fit.model if item in known else None) for item in subjects if _is_widest(item, subjects)),
     )
 
 
@@ -152,13 +147,7 @@ def _with_drafters(found: Fit, plans: Sequence[WorkloadPlan], left_out: Sequence
         twin = next((other for other in found.model.drafts if methods.get(other) == methods.get(arm)), None)
         if twin is not None:
             drafts[arm] = found.model.drafts[twin]
-    model = found.model
-    return Fit(
-        CostModel(
-            model.source, model.forward, drafts, model.host_ms, model.host_batch_ms, model.n_rounds, model.residual
-        ),
-        found.costs,
-    )
+    return Fit(replace(found.model, drafts=drafts), found.costs)
 
 
 def _trees(manifest: Mapping[str, Any]) -> set[str]:
@@ -167,7 +156,10 @@ def _trees(manifest: Mapping[str, Any]) -> set[str]:
     return {arm["name"] for arm in arms if any((arm.get("options") or {}).get(key) for key in ("tree", "tree_nodes"))}
 
 
-def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str]) -> list[Subject]:
+def _subjects(
+    records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, trees: set[str], chunk: float | None
+) -> list[Subject]:
+    bare = passes.join(baseline_arms(records.plans), on=["workload", "arm"], how="semi")
     cells = records.cells.select("cell", "workload", "arm", "concurrency")
     parts = records.steps.select(NEEDED_BY_PROFILE).partition_by("workload", "arm", as_dict=True)
     placed = rounds.join(cells, on="cell", how="left")
@@ -191,8 +183,25 @@ def _subjects(records: Records, rounds: pl.DataFrame, passes: pl.DataFrame, tree
             seen = profile(steps, placed.filter(own), chain=arm not in trees)
             each = _context(passes.filter(context))
             if seen is not None and each is not None:
-                found.append(Subject(None if plan is None else plan.name, arm, seen, each))
+                drafted = passes.filter((pl.col("arm") == arm) & context)
+                beside = reading(bare.filter(context), drafted, chunk, seen.at(seen.longest)[1])
+                found.append(Subject(None if plan is None else plan.name, arm, seen, each, beside))
     return found
+
+
+def _enough(cells: pl.DataFrame) -> pl.Series:
+    """Return the cells that were finished, of each workload, arm and load the first ones that hold ``ENOUGH`` calls together."""
+    own = cells.filter(pl.col("status") == "done")
+    before = pl.col("counted_steps").fill_null(0).cum_sum().shift(1, fill_value=0)
+    return own.filter(before.over("workload", "arm", "concurrency") < ENOUGH)["cell"]
+
+
+def _chunk(records: Records, timed: pl.DataFrame) -> float | None:
+    """Return the prompt tokens of a forward that feeds some, where load lets few prompts meet; ``None`` where no round tells."""
+    loads = records.cells.select("cell", "concurrency")
+    some = timed.filter(pl.col("prefill_tokens") > 0).join(loads, on="cell")
+    of_load = some.group_by("concurrency").agg(pl.col("prefill_tokens").mean()).sort("concurrency")
+    return of_load["prefill_tokens"][0] if of_load.height else None
 
 
 def _context(passes: pl.DataFrame) -> float | None:

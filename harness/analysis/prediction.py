@@ -1,7 +1,8 @@
 """Speed-up of decoding at other draft lengths and other batch sizes, and where it ends: modelled from costs and acceptance.
 
-speed-up(B, k) = tokens a pass yields(k) · T_plain(B) / (T_draft(B, k) + T_verify(B, k) + T_host(B)). At its break-even drafting makes
-no difference to decoding, and it makes none to anything else, so there the time of a whole task breaks even too.
+speed-up(B, k) = tokens a pass yields(k) · T_plain(B) / (T_draft(B, k) + T_verify(B, k) + T_host(B)), each T the mean over rounds that
+decode alone and rounds that read prompts of others beside. At its break-even drafting makes no difference to decoding, and it makes none
+to anything else, so there the time of a whole task breaks even too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.costmodel import RoundCosts
+from harness.analysis.costmodel import PURE, Mixed, RoundCosts
 from harness.analysis.draftprofile import DraftProfile
+from harness.analysis.reading import Reading
 
 Vector = NDArray[np.float64]
 MOST_BATCH = 256
@@ -41,12 +43,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is predicted: an arm on a workload (``None``: all), its acceptance, and the context of a request in tokens."""
+    """What is predicted: an arm on a workload (``None``: all), its acceptance, the context of a request in tokens, and what is read
+    beside (``None``: nothing, or nobody knows)."""
 
     workload: str | None
     arm: str
     profile: DraftProfile
     context: float
+    reading: Reading | None = None
+
+    def beside(self, batch: float, tokens_per_pass: float) -> Mixed:
+        """Return what is read beside ``batch`` requests."""
+        return PURE if self.reading is None else self.reading.beside(batch, tokens_per_pass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +76,11 @@ def point(model: RoundCosts, subject: Subject, batch: int, num_tokens: int) -> P
         return None
     if not model.fits(batch, subject.context):
         return None
-    forward, host = model.plain_parts_ms(batch, subject.context)
+    forward, host = model.plain_parts_ms(batch, subject.context, subject.beside(batch, 1.0))
     if num_tokens == 0:
         return Point(batch, 0, 1.0, forward + host, 0.0, forward, host)
     lengths, tokens = subject.profile.at(num_tokens)
-    parts = model.parts_ms(subject.arm, batch, subject.context, lengths)
+    parts = model.parts_ms(subject.arm, batch, subject.context, lengths, subject.beside(batch, tokens))
     return Point(batch, num_tokens, tokens, forward + host, *parts)
 
 
@@ -131,7 +139,9 @@ def crossing(model: RoundCosts, subject: Subject, num_tokens: int) -> Crossing |
 
     Between two batch sizes the crossing is interpolated in log2(batch) and log(speed-up), as the measured break-even is.
     """
-    sizes = [size for size in batch_sizes(model) if point(model, subject, size, num_tokens) is not None]
+    largest = min(MOST_BATCH, model.most_tokens // (1 + num_tokens))
+    looked_at = sorted({*batch_sizes(model), largest})
+    sizes = [size for size in looked_at if size and point(model, subject, size, num_tokens) is not None]
     if not sizes:
         return None
     heights = [_height(model, subject, size, num_tokens) for size in sizes]

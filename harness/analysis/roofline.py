@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.costmodel import CostModel
+from harness.analysis.costmodel import PURE, CostModel, Mixed
 from harness.hardware import Hardware
 
 Vector = NDArray[np.float64]
@@ -71,19 +71,25 @@ class Roofline:
         products = 2 * self.target.parameters * tokens / (self.hardware.dense_tflops * TERA)
         return np.maximum(read, products) * 1e3
 
-    def plain_parts_ms(self, batch: int, context: float) -> tuple[float, float]:
+    def plain_parts_ms(self, batch: int, context: float, mixed: Mixed = PURE) -> tuple[float, float]:
         """Return (forward, rest) of a round without drafting of ``batch`` requests with ``context`` tokens each."""
-        return float(self.forward_ms(np.array([float(batch)]), batch * context)[0]), 0.0
+        return self._mixed_ms(float(batch), batch * context, mixed), 0.0
 
-    def parts_ms(self, arm: str, batch: int, context: float, lengths: Vector) -> tuple[float, float, float]:
+    def parts_ms(
+        self, arm: str, batch: int, context: float, lengths: Vector, mixed: Mixed = PURE
+    ) -> tuple[float, float, float]:
         """Return (draft, verify, host) of a round; arguments as those of the measured model."""
         drafted = batch * float(np.arange(len(lengths)) @ lengths)
-        verify = float(self.forward_ms(np.array([batch + drafted]), batch * context)[0])
+        verify = self._mixed_ms(batch + drafted, batch * context, mixed)
         draft, _, _ = self.measured.parts_ms(arm, batch, context, lengths)
         if self.methods.get(arm) not in WEIGHTLESS:
             there, here = self.plain_parts_ms(1, context)[0], self.measured.plain_parts_ms(1, context)[0]
             draft *= there / here
         return draft, verify, 0.0
+
+    def _mixed_ms(self, tokens: float, context: float, mixed: Mixed) -> float:
+        alone, beside = self.forward_ms(np.array([tokens, tokens + mixed.prompt_tokens]), context).tolist()
+        return float((1 - mixed.share) * alone + mixed.share * beside)
 
     def fits(self, batch: int, context: float) -> bool:
         """Tell whether weights and the context of ``batch`` requests fit into the memory."""

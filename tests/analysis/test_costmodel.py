@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
 
 from harness.analysis.costfit import Fit, fit_passes, fit_rounds
-from harness.analysis.costmodel import knots_for
+from harness.analysis.costmodel import Beside, CostModel, DraftCost, Forward, Mixed, knots_for
 from harness.analysis.passes import PASSES
 from tests.analysis.modelled import BASE, DRAFTER, METHODS, engine_rounds
 
@@ -38,12 +40,35 @@ def test_flat_costs_stay_flat_and_rising_ones_go_on_beyond_what_was_measured() -
     assert fitted().model.most_tokens == 128
 
 
-def test_rounds_with_prompt_tokens_beside_them_say_nothing_of_decoding() -> None:
-    """A round that fed 512 prompt tokens took 100 times as long; the fit does not see it."""
-    slow = engine_rounds(batches=(1,), times=50).with_columns(
-        prefill_tokens=pl.lit(512, pl.Int64), verify_ns=pl.col("verify_ns") * 100
+def test_rounds_with_prompt_tokens_beside_them_have_costs_of_their_own() -> None:
+    """20 ms, 0.2 ms a prompt token and 2 ms for each token that decodes; the fit of rounds that decode alone does not see them."""
+    slow = [
+        engine_rounds(batches=(batch,), times=30).with_columns(
+            prefill_tokens=pl.lit(prompt, pl.Int64),
+            verify_ns=((20 + 0.2 * prompt + 2 * (pl.col("batch_size") + pl.col("num_draft_tokens"))) * 1e6).cast(
+                pl.Int64
+            ),
+        )
+        for batch in (1, 4)
+        for prompt in (100, 400)
+    ]
+    found = fitted(pl.concat([engine_rounds(), *slow]))
+    assert found.costs.filter(pl.col("part") != "beside").drop("modelled_ms").equals(fitted().costs.drop("modelled_ms"))
+    assert found.model.forward == fitted().model.forward
+    assert fitted().model.beside is None
+    assert found.model.beside is not None
+    assert found.model.beside.at(4, np.array([4.0, 16.0]), 0.0, 200.0) == pytest.approx([68, 92], rel=0.03)
+
+
+def test_a_round_takes_the_mean_of_those_with_and_without_prompts() -> None:
+    """Half of the rounds take 10 ms, half 50 ms and 2 ms for each of 4 drafted tokens and the one of its own: 30 and 35 ms."""
+    model = CostModel(
+        "rounds", Forward(10, (1, 64), (0,), 0, 0), {"a": DraftCost(0, 0, 0, 0)}, 0, 0, 1, 0, Beside(28, 0.2, 2, 0, 0)
     )
-    assert fitted(pl.concat([engine_rounds(), slow])).costs.equals(fitted().costs)
+    half, four = Mixed(0.5, 100), np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    assert model.plain_parts_ms(1, 0, half) == pytest.approx((30, 0))
+    assert model.parts_ms("a", 1, 0, four, half) == pytest.approx((0, 34, 0))
+    assert model.parts_ms("a", 1, 0, four) == pytest.approx((0, 10, 0))
 
 
 def test_a_disturbed_round_among_ten_changes_little() -> None:
@@ -84,28 +109,32 @@ def test_knots_are_powers_of_two_with_something_between_them() -> None:
 
 
 def test_decoding_of_single_requests_gives_the_same_costs() -> None:
-    """The known engine seen through its requests: 8 passes each; in half of them 100 prompt tokens of others cost 5 ms more a pass."""
+    """The known engine seen through its requests: in a fifth of the passes of some a prompt of 100 tokens costs 30 ms and what it holds."""
     rows = []
     for arm, drafted in ((BASE, 0.0), (DRAFTER, 3.0)):
         for batch in (1, 2, 4, 8, 16):
             for context in (500, 1000):
-                for prefill in (0.0, 100.0):
-                    tokens = batch * (1 + drafted)
-                    ms = 10 + max(0.0, tokens - 8) + batch * context / 1000 + 0.5 * drafted + 0.05 * prefill
+                for prompts in (0.0, 0.2):
+                    tokens, mixed = batch * (1 + drafted), 1 - math.exp(-prompts)
+                    alone, beside = 10 + max(0.0, tokens - 8), 30 + 2 * tokens
+                    rest = batch * context / 1000 + 0.5 * drafted + 0.05 * 100 * prompts
+                    ms = (1 - mixed) * alone + mixed * beside + rest
                     place = {"cell": 0, "workload": "office", "arm": arm, "concurrency": batch, "passes": 8}
                     load = {
                         "batch": batch,
                         "tokens": tokens,
                         "context": batch * context,
-                        "prefill": prefill,
+                        "prefill": 100 * prompts,
+                        "prompts": prompts,
                         "drafted": drafted,
                     }
                     rows.append(place | load | {"decode_ms": 8 * ms})
     found = fit_passes(pl.DataFrame(rows, schema=PASSES), {DRAFTER: "eagle3"})
     assert found is not None
-    forward = found.model.forward
+    forward, beside_decoding = found.model.forward, found.model.beside
     assert forward.at(4, np.array([4.0, 16.0]), 2000.0) == pytest.approx([12, 20], rel=0.05)
-    assert forward.prefill_ms == pytest.approx(0.05, rel=0.1)
+    assert beside_decoding is not None
+    assert beside_decoding.at(4, np.array([4.0, 16.0]), 2000.0, 100.0) == pytest.approx([45, 69], rel=0.1)
     assert found.model.drafts[DRAFTER].at(4, 3, 12) == pytest.approx(1.5, abs=0.5)
     assert set(found.costs["part"]) == {"pass"}
     assert set(found.costs["cost_source"]) == {"cells"}

@@ -121,7 +121,7 @@ def test_a_batch_is_told_as_tasks_in_progress() -> None:
 
 def test_vllm_gets_a_table_that_it_takes() -> None:
     """Ranges begin at 1, follow one another without a gap, and those beyond the break-even draft nothing."""
-    item = hand_over(DRAFTER, ALWAYS, MODEL, 0.0)
+    item = hand_over(SUBJECT, MODEL)
     assert item.vllm_table is not None
     assert item.vllm_table[0][0] == 1
     assert all(right[0] == left[1] + 1 for left, right in zip(item.vllm_table, item.vllm_table[1:], strict=False))
@@ -137,14 +137,14 @@ def test_no_length_is_the_fastest_where_a_longer_one_that_could_be_faster_is_unk
     flat = CostModel("rounds", Forward(10, (1, 4), (0,), 0, 0), {DRAFTER: DraftCost(0, 0, 0.5, 0)}, 0, 0, 1, 0)
     chosen = best(list(points(flat, SUBJECT, [1, 2, 4, 8], limits(ALWAYS))), ALWAYS)
     assert {batch: item.num_tokens for batch, item in chosen.items()} == {1: 3, 2: 3}
-    assert hand_over(DRAFTER, ALWAYS, flat, 0.0).vllm_table == ((1, 2, 3),)
+    assert hand_over(SUBJECT, flat).vllm_table == ((1, 2, 3),)
 
 
 def test_a_longer_length_that_could_not_win_does_not_hide_the_fastest() -> None:
     """64 requests fit with one draft: 15 tokens against 130.5 ms; three drafts yield 18.75 and take no less, so none at all is best."""
     found = list(points(MODEL, SUBJECT, [64, 128], limits(ALWAYS)))
     assert {batch: item.num_tokens for batch, item in best(found, ALWAYS).items()} == {64: 0}
-    table = hand_over(DRAFTER, ALWAYS, MODEL, 0.0).vllm_table
+    table = hand_over(SUBJECT, MODEL).vllm_table
     assert table is not None
     assert table[-1][1:] == (64, 0)
 
@@ -157,13 +157,13 @@ def test_equal_neighbours_are_one_range() -> None:
 def test_where_no_draft_ever_pays_vllm_gets_no_table() -> None:
     """Its config needs at least one drafted token."""
     slow = CostModel("rounds", Forward(10, (1, 64), (0,), 0, 0), {DRAFTER: DraftCost(1000, 0, 0, 0)}, 0, 0, 1, 0)
-    assert vllm(hand_over(DRAFTER, ALWAYS, slow, 0.0)) is None
-    assert vllm(hand_over(DRAFTER, ALWAYS, None, 0.0)) is None
+    assert vllm(hand_over(SUBJECT, slow)) is None
+    assert vllm(hand_over(SUBJECT, None)) is None
 
 
 def test_aiconfigurator_gets_accepted_tokens_without_the_bonus() -> None:
     """Acceptance length 1.875 is 0.875 accepted tokens a step of three."""
-    assert aiconfigurator(hand_over(DRAFTER, ALWAYS, None, 0.0)) == {"nextn": 3, "nextn_accepted": 0.875}
+    assert aiconfigurator(hand_over(SUBJECT, None)) == {"nextn": 3, "nextn_accepted": 0.875}
 
 
 def test_the_geometric_formula_is_a_special_case() -> None:
