@@ -2,8 +2,8 @@
 
 Measured: decoding time a token (from a call's first chunk to its end) of the baseline / that of the arm, over the counted calls of a
 load. Predicted: the same, where the arm's time is the model's at the batch that its passes met, plus what the baseline took more than
-the model says: alone, the way to the client, which every round takes; at higher loads the prompts of others that are read meanwhile,
-which every token waits for. No drafter makes either shorter.
+the model says: alone, the way to the client, which every round takes; at higher loads, what else every token waits for.
+No drafter makes either shorter.
 """
 
 from __future__ import annotations
