@@ -68,8 +68,11 @@ def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
     hosts = _kinds(pure, ("batch_size",), "host_ns")
     drafts: dict[str, DraftCost] = {}
     for arm in sorted(pure.filter(pl.col("num_draft_tokens") > 0)["arm"].unique().to_list()):
+        # a request with one token to go drafts nothing, which takes a drafter with weights no time at all: against so little the
+        # relative errors of all its drafts would not count
+        drafted = (pl.col("arm") == arm) & (pl.col("num_draft_tokens") > 0)
         own = _kinds(
-            pure.filter(pl.col("arm") == arm).with_columns(tokens="num_draft_tokens"),
+            pure.filter(drafted).with_columns(tokens="num_draft_tokens"),
             ("batch_size", "longest", "tokens"),
             "draft_ns",
         )

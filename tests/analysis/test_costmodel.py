@@ -96,6 +96,21 @@ def test_a_block_drafter_of_one_length_costs_the_same_at_every_length() -> None:
     assert [fitted().model.drafts[DRAFTER].at(1, length, length) for length in (1, 3)] == pytest.approx([0.5, 1.5])
 
 
+def test_rounds_in_which_nothing_was_left_to_draft_say_nothing_of_what_drafting_costs() -> None:
+    """A block of 1.5 ms at any length stays one beside ten rounds of a single last token each, for which no drafter ran (6 µs)."""
+    ended = engine_rounds(batches=(1,)).filter(pl.col("arm") == DRAFTER)
+    ended = ended.with_columns(
+        num_draft_tokens=pl.lit(0, pl.Int64), longest=pl.lit(0, pl.Int64), draft_ns=pl.lit(6_000, pl.Int64)
+    )
+    shorter = engine_rounds(batches=(1,), length=1).filter(pl.col("arm") == DRAFTER)
+    shorter = shorter.with_columns(draft_ns=pl.lit(1_500_000, pl.Int64))
+    block = fit_rounds(pl.concat([engine_rounds(), shorter, ended]), METHODS | {DRAFTER: "dflash"})
+    assert block is not None
+    assert [block.model.drafts[DRAFTER].at(1, length, length) for length in (1, 3)] == pytest.approx(
+        [1.5, 1.5], rel=0.01
+    )
+
+
 def test_without_rounds_with_times_there_is_no_model() -> None:
     """Nothing is invented."""
     assert fit_rounds(engine_rounds().clear(), METHODS) is None
