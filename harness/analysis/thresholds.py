@@ -159,7 +159,11 @@ def _value(metric: str, text: str, whole: str) -> float:
     except ValueError:
         unit = " or a percentage" if metric in SHARES else ""
         raise UsageError(f"{whole!r}: {text!r} is no value for {metric}; give a number{unit}") from None
-    return value / 100 if percent else value
+    value = value / 100 if percent else value
+    if not math.isfinite(value) or value < 0 or (metric in SHARES and value > 1):
+        allowed = "a share from 0 to 1, such as 0.9 or 90%" if metric in SHARES else "a number that is not negative"
+        raise UsageError(f"{whole!r}: {text!r} can never be reached or never be missed; give {allowed}")
+    return value
 
 
 def evaluate(analysis: RunAnalysis, plans: Sequence[WorkloadPlan]) -> tuple[pl.DataFrame, list[Finding]]:

@@ -14,6 +14,9 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     from harness.analysis.roofline import Target
 
+LEAST, MOST = 1e-3, 1e6  # of weights in GB and of parameters in billions: a mistyped unit is no model
+MOST_CACHE = 1e9  # bytes of K/V a token
+
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
@@ -44,7 +47,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--kv-bytes-per-token",
-        default="0",
         metavar="BYTES",
         help="K/V bytes of one token of context (default 0: left out)",
     )
@@ -68,7 +70,8 @@ def predict(args: argparse.Namespace) -> Predicted:
     from reports import forecast
 
     names = [name.strip() for text in args.hardware for name in text.split(",") if name.strip()]
-    if (args.hardware_file is not None or args.weights_gb or args.parameters_b) and not names:
+    carrying = (args.hardware_file, args.weights_gb, args.parameters_b, args.kv_bytes_per_token)
+    if any(given is not None for given in (*carrying, *args.hardware)) and not names:
         raise UsageError(
             "--hardware is missing: say to which hardware the run is to be carried over, for example --hardware h100"
         )
@@ -100,7 +103,8 @@ def _target(args: argparse.Namespace, manifest: Mapping[str, Any]) -> Target:
     model = (manifest.get("engine") or {}).get("model") or {}
     weights = _positive(args.weights_gb, "--weights-gb", 1e9, model.get("weight_bytes"))
     parameters = _positive(args.parameters_b, "--parameters-b", 1e9, model.get("parameters"))
-    return Target(weights, parameters, _number(args.kv_bytes_per_token, "--kv-bytes-per-token"))
+    cache = args.kv_bytes_per_token
+    return Target(weights, parameters, 0.0 if cache is None else _number(cache, "--kv-bytes-per-token", MOST_CACHE))
 
 
 def _positive(text: str | None, option: str, unit: float, known: Any) -> float:
@@ -110,17 +114,19 @@ def _positive(text: str | None, option: str, unit: float, known: Any) -> float:
                 f"{option} is missing: the run does not tell it, and nothing can be carried over without it"
             )
         return float(known)
-    value = _number(text, option)
-    if value == 0:
-        raise UsageError(f"{option} {text}: give a number above 0")
+    value = _number(text, option, MOST)
+    if value < LEAST:
+        raise UsageError(f"{option} {text}: give a number from {LEAST:g} to {MOST:,.0f}")
     return value * unit
 
 
-def _number(text: str, option: str) -> float:
+def _number(text: str, option: str, most: float) -> float:
     try:
         value = float(text)
     except ValueError:
         raise UsageError(f"{option} {text!r} is no number; for example {option} 16") from None
     if not math.isfinite(value) or value < 0:
         raise UsageError(f"{option} {text}: give a finite number that is not negative")
+    if value > most:
+        raise UsageError(f"{option} {text}: give at most {most:,.0f}")
     return value

@@ -48,6 +48,11 @@ def test_parse_values(text: str, value: float) -> None:
         ("speed_up{arm=ngrm} >= 1", "did you mean 'ngram'"),
         ("speed_up{concurrency=3} >= 1", "known: 1, 4"),
         ("speed_up{arm=ngram,arm=ngram} >= 1", "twice"),
+        ("break_even >= nan", "not negative"),
+        ("break_even >= inf", "not negative"),
+        ("acceptance_length >= -2", "not negative"),
+        ("acceptance_rate >= 250%", "from 0 to 1"),
+        ("slo_attainment >= 90", "from 0 to 1"),
     ],
 )
 def test_parse_refuses(text: str, message: str) -> None:

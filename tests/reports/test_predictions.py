@@ -196,9 +196,13 @@ def test_hardware_that_cannot_hold_the_model_gets_no_speed(tmp_path: Path, capsy
         (["--hardware", "h10o"], "did you mean 'h100'"),
         (["--hardware", "h100"], "--weights-gb is missing"),
         (["--hardware", "h100", "--weights-gb", "-3"], "not negative"),
-        (["--hardware", "h100", "--weights-gb", "0"], "above 0"),
+        (["--hardware", "h100", "--weights-gb", "0"], "from 0.001"),
+        (["--hardware", "h100", "--weights-gb", "1e-300", "--parameters-b", "8"], "from 0.001"),
+        (["--hardware", "h100", "--weights-gb", "1e300", "--parameters-b", "8"], "at most 1,000,000"),
         (["--hardware", "h100", "--weights-gb", "16", "--parameters-b", "many"], "'many' is no number"),
         (["--weights-gb", "16"], "--hardware is missing"),
+        (["--kv-bytes-per-token", "1024"], "--hardware is missing"),
+        (["--hardware", ","], "--hardware is missing"),
     ],
 )
 def test_bad_input_is_refused_in_clear_words(
