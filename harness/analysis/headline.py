@@ -28,7 +28,7 @@ def headline_limits(tasks: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame
     outputs = compared.group_by("cell", "task").agg(
         pl.col(*LOAD, "task_id").first(), pl.col("identical").cast(pl.Int64).sum(), n=pl.len().cast(pl.Int64)
     )
-    frame = add_ratio(frame, outputs, LOAD, "identical_share", "identical", "n", plus=0.0)
+    frame = add_ratio(frame, outputs, LOAD, "identical_share", "identical", "n", plus=0.0, share=True)
     per_hour = pl.col("concurrency") * 3600
     ends = [f"{name}_{end}" for name in ("task_time_mean_s", "identical_share") for end in ("low", "high")]
     return frame.select(

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from harness.analysis.bootstrap import MIN_TASKS, intervals, ratio_draws, seed_of
+from harness.analysis.bootstrap import LOW, MIN_TASKS, intervals, ratio_draws, seed_of
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -91,9 +91,14 @@ def _seed(n_tasks: int) -> int:
 
 
 def add_ratio(
-    frame: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], name: str, above: str, below: str, *, plus: float
-) -> pl.DataFrame:
-    """Add ``name`` (``plus`` + Σ above / Σ below over the rows of each group) with ``_low`` and ``_high`` to a frame keyed by ``by``."""
+    frame: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], name: str, above: str, below: str, *, plus: float,
+    share: bool = False,
+) -> pl.DataFrame:  # fmt: skip
+    """Add ``name`` (``plus`` + Σ above / Σ below over the rows of each group) with ``_low`` and ``_high`` to a frame keyed by ``by``.
+
+    ``share`` says that the ratio is a share of 1. Where it is 0 or 1 in every task, no draw differs from another, which is no certainty:
+    the open end is then that of as many tasks, all alike (Clopper and Pearson 1934), 69 % with ten and 93 % with fifty.
+    """
     by = list(by)
     of_tasks = rows.group_by([*by, "task_id"], maintain_order=True).agg(
         above=pl.col(above).sum().cast(pl.Float64), below=pl.col(below).sum().cast(pl.Float64)
@@ -110,6 +115,10 @@ def add_ratio(
             groups["below"].explode().to_numpy(),
             groups["n"].cast(pl.Int64).to_numpy(),
         )
+    if share and groups.height:
+        ratio, alike = groups["ratio"].to_numpy(), LOW ** (1 / groups["n"].to_numpy())
+        low = np.where((ratio == 1) & ~np.isnan(low), alike, low)
+        high = np.where((ratio == 0) & ~np.isnan(high), 1 - alike, high)
     figures = {"": groups["ratio"], "_low": pl.Series(low), "_high": pl.Series(high)}
     added = groups.select(by).with_columns(
         (plus + value).fill_nan(None).alias(f"{name}{end}") for end, value in figures.items()

@@ -163,7 +163,7 @@ def slo(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan])
         if objectives:
             frame = good.select(LOAD).unique(maintain_order=True)
             for name, below in (("slo_attainment", "n"), ("good_tasks_per_hour", "hours")):
-                frame = add_ratio(frame, good, LOAD, name, "kept", below, plus=0.0)
+                frame = add_ratio(frame, good, LOAD, name, "kept", below, plus=0.0, share=below == "n")
             attained.append(frame)
     frame = pl.concat([pl.DataFrame(schema=SCHEMA), *rows]).sort("workload", "arm", "concurrency", maintain_order=True)
     return frame, pl.concat([pl.DataFrame(schema=ATTAINED), *attained])

@@ -49,6 +49,17 @@ def test_unchanged_outputs_have_an_interval(tmp_path: Path) -> None:
     assert 0 <= found["identical_share_low"] < 2 / 3 < found["identical_share_high"] <= 1
 
 
+def test_all_of_a_few_is_no_certainty(tmp_path: Path) -> None:
+    """Six of six tasks keep the service level: with a true share of 54 % that happens once in forty runs, so it may be as low as that."""
+    records = solo_tasks(cell_key(BASELINE), [1000.0] * 6)
+    kept = row(tmp_path / "kept", records, BASELINE, slo={"task_time_p50": "2s"})
+    assert (kept["slo_attainment"], kept["slo_attainment_high"]) == (1, 1)
+    assert kept["slo_attainment_low"] == pytest.approx(0.54, abs=0.005)
+    missed = row(tmp_path / "missed", records, BASELINE, slo={"task_time_p50": "500ms"})
+    assert (missed["slo_attainment"], missed["slo_attainment_low"]) == (0, 0)
+    assert missed["slo_attainment_high"] == pytest.approx(0.46, abs=0.005)
+
+
 def test_goodput_counts_the_time_of_tasks_that_failed(tmp_path: Path) -> None:
     """Of eight tasks of 1 s each, half fail: four good ones in 8 s are 1,800 an hour, not 3,600."""
     records = [
