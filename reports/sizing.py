@@ -11,6 +11,7 @@ import polars as pl
 from harness.analysis.fleet import HOURS
 from harness.analysis.frames import Finding, RunAnalysis
 from harness.analysis.sizing import Sizing
+from harness.analysis.tornado import MIX
 from harness.columns import COLUMNS
 from harness.errors import RunFolderError
 from reports.sections import Headline, Section, page
@@ -124,7 +125,16 @@ def _tornado(frame: pl.DataFrame, words: Wording) -> Table:
     # what was stated has no interval, so the header must not say that it has one
     frame = frame.rename({f"value_{end}": f"tried_{end}" for end in ("low", "high")})
     names = [name for name in _TORNADO if name == "value" or frame[name].null_count() < frame.height]
-    return table(frame, names, words, words.text("sizing.section.tornado"), shown={"value": value, "swing": swing})
+    shown = {"value": value, "swing": swing, "assumption": lambda row: _named(row, words)}
+    return table(frame, names, words, words.text("sizing.section.tornado"), shown=shown)
+
+
+def _named(row: Row, words: Wording) -> str:
+    """Return the assumption in words; a share of the mix names its workload."""
+    name = str(row["assumption"])
+    if name.startswith(MIX):
+        return words.text("assumption.mix_of", workload=name.removeprefix(MIX))
+    return words.text(f"assumption.{name}")
 
 
 def _one_sided(row: Row) -> bool:
@@ -143,14 +153,14 @@ def moving(sizing: Sizing, words: Wording) -> str:
         "low": _value(top, top["value_low"]),
         "high": _value(top, top["value_high"]),
     }
-    name = words.text(f"assumption.{top['assumption']}")
+    name = _named(top, words)
     said = [words.text("sizing.moves_most", arm=top["arm"], assumption=name, **place)]
     for key, of in (
         ("one_sided", [row for row in rows if _one_sided(row)]),
         ("no_interval", [row for row in rows if row["swing"] is None]),
     ):
         if of:
-            names = ", ".join(words.text(f"assumption.{row['assumption']}") for row in of)
+            names = ", ".join(_named(row, words) for row in of)
             said.append(words.text(f"sizing.{key}", names=names))
     return " ".join(said)
 
@@ -158,7 +168,7 @@ def moving(sizing: Sizing, words: Wording) -> str:
 def _value(row: Row, value: float | None) -> str:
     if value is None:
         return "…"
-    return f"{percent(value)} %" if row["assumption"] in _SHARES else number(value)
+    return f"{percent(value)} %" if row["assumption"] in _SHARES or row["assumption"].startswith(MIX) else number(value)
 
 
 def _assumptions(sizing: Sizing, words: Wording) -> Table:

@@ -117,6 +117,21 @@ def test_a_mix_takes_each_workload_by_its_share(tmp_path: Path) -> None:
     assert sized(path, "--agents", "16", "--mix", "code=100")[BASELINE]["agents"] == 4
 
 
+def test_the_tornado_moves_the_shares_of_a_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An agent on mail takes half a server, one on code a quarter: 16 agents at half each take 6, with 40 % on mail 5.6, with 60 % 6.4."""
+    records = [*times("mail"), *times("code", {BASELINE: 0.5, ARM: 0.25})]
+    entries = [workload_entry(name, concurrency=LOADS, slo=SLO) for name in ("mail", "code")]
+    path = folder(tmp_path, records, *entries)
+    sized(path, "--agents", "16", "--lang", "en")
+    row = pl.read_csv(path / "tornado.csv").filter(arm=BASELINE, assumption="mix:mail").row(0, named=True)
+    assert [row[name] for name in ("value", "value_low", "value_high")] == pytest.approx([0.5, 0.4, 0.6])
+    assert (row["servers_at_low"], row["servers_at_high"]) == (6, 7)
+    assert row["swing"] == pytest.approx(0.8 / 6)
+    assert "share of mail" in capsys.readouterr().out
+    sized(path, "--agents", "16", "--mix", "mail=100")
+    assert not pl.read_csv(path / "tornado.csv")["assumption"].str.starts_with("mix").any()
+
+
 def test_without_a_baseline_nothing_is_said_of_savings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The drafter's servers stand, what it saves cannot be said."""
     entry = workload_entry(methods={ARM: "ngram-map-k"}, concurrency=LOADS, slo=SLO)

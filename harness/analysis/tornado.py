@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from harness.analysis.capacity import capacity
 from harness.analysis.fleet import HOURS, ArmLoad, Assumptions, Fleet
 
 FIFTH = 0.2
 MOST_HEADROOM = 0.95
+MIX = "mix:"
+"""Before the name of the workload whose share of the agents is moved."""
 
 
 def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None, ...]]:
@@ -31,6 +34,10 @@ def tornado(load: ArmLoad, given: Assumptions) -> list[tuple[str | float | None,
         moved = [load.fleet(replace(given, **{name: end}), agents) for end in ends]  # type: ignore[arg-type]
         source = "measured" if name == "power_watts" and load.power_source == "nvml" else "stated"
         rows.append(_moved(load.arm, name, source, (getattr(given, name), *ends), base, moved))
+    for workload, shares in _mixes(given):
+        others = [_with_share(load, given, workload, end) for end in shares]
+        moved = [other.fleet(given, other.agents) for other in others]
+        rows.append(_moved(load.arm, MIX + workload, "stated", (given.mix[workload], *shares), base, moved))
     return sorted(rows, key=lambda row: -(row[-1] or 0.0))  # type: ignore[operator]
 
 
@@ -54,6 +61,19 @@ def _tried(given: Assumptions) -> dict[str, tuple[float, float]]:
         for name in ("hours", "kwh_price", "power_watts"):  # they move the cost alone
             tried.pop(name, None)
     return tried
+
+
+def _mixes(given: Assumptions) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield each workload with the two shares of the agents that are tried; nothing where there is only one."""
+    for workload, share in given.mix.items() if len(given.mix) > 1 else ():
+        yield workload, (share * (1 - FIFTH), min(share * (1 + FIFTH), (1 + share) / 2))
+
+
+def _with_share(load: ArmLoad, given: Assumptions, workload: str, share: float) -> ArmLoad:
+    """Return what an arm carries where a workload has another share; the others keep their proportions."""
+    rest = (1 - share) / (1 - given.mix[workload])
+    mix = {name: share if name == workload else own * rest for name, own in given.mix.items()}
+    return replace(load, mix=mix, found=capacity(load.carried, mix))
 
 
 def _moved(
