@@ -20,14 +20,17 @@ from reports.tables import Table, drawn, table, write_frame
 from reports.wording import Wording, number, wording
 
 PAGE = "predicted.html"
+CROSSINGS = ("hardware", "arm", "num_tokens", "side", "batch_break_even", "highest_batch")
 LIMITS = ("hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A run carried over to other hardware: ``frames.PREDICTED`` there, ``frames.HARDWARE``, its rows and the target; else empty."""
+    """A run carried over to other hardware: ``frames.PREDICTED`` and ``frames.HARDWARE_BREAK_EVEN`` there, ``frames.HARDWARE``, its rows
+    and the target; else empty."""
 
     predicted: pl.DataFrame
+    break_even: pl.DataFrame
     limits: pl.DataFrame | None
     rows: Sequence[Hardware]
     target: Target | None
@@ -64,6 +67,7 @@ def write_all(analysis: RunAnalysis, carried: Carried, folder: Path, lang: str) 
         write_frame(pl.concat([analysis.predicted, carried.predicted]), folder / "predicted.csv", ("workload",))
         if carried.limits is not None:
             write_frame(carried.limits, folder / "hardware.csv", ())
+            write_frame(carried.break_even, folder / "hardware_break_even.csv", ("workload",))
     except OSError as error:
         place = error.filename or folder
         raise RunFolderError(
@@ -80,7 +84,7 @@ def render(analysis: RunAnalysis, carried: Carried, lang: str) -> str:
     doubts = predictions.doubts(analysis, words)
     parts = [predictions.section(analysis, words)]
     if carried.limits is not None:
-        tables = [_limits(carried, words), predictions.by_length(carried.predicted, words)]
+        tables = [_limits(carried, words), *_there(carried, words)]
         parts.append(
             Section(
                 "hardware", words.text("section.hardware"), words.text("lead.hardware"), (), tuple(item for item in tables if item.rows),
@@ -145,8 +149,16 @@ def _tables(analysis: RunAnalysis, carried: Carried, words: Wording) -> Iterator
         yield predictions.by_length(analysis.predicted, words)
     if carried.limits is not None:
         yield _limits(carried, words)
-        if carried.predicted.height:
-            yield predictions.by_length(carried.predicted, words)
+        yield from _there(carried, words)
+
+
+def _there(carried: Carried, words: Wording) -> Iterator[Table]:
+    if carried.predicted.height:
+        yield predictions.by_length(carried.predicted, words)
+    if carried.break_even.height:
+        own = predictions.widest(carried.break_even)
+        shown = {"side": predictions.labelled("side", "side", words)}
+        yield table(own, CROSSINGS, words, words.text("table.hardware_break_even"), shown=shown)
 
 
 def _limits(carried: Carried, words: Wording) -> Table:
@@ -155,7 +167,9 @@ def _limits(carried: Carried, words: Wording) -> Table:
 
 
 def _glossary(words: Wording) -> Table:
-    names = dict.fromkeys((*frames.COSTS, *frames.PREDICTED, *frames.PREDICTED_BREAK_EVEN, *frames.HARDWARE))
+    names = dict.fromkeys(
+        (*frames.COSTS, *frames.PREDICTED, *frames.PREDICTED_BREAK_EVEN, *frames.HARDWARE, *frames.HARDWARE_BREAK_EVEN)
+    )
     rows = tuple(
         (
             f"{COLUMNS[name].header[words.lang]} ({name})",

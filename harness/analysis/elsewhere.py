@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from harness.analysis.frames import HARDWARE_SCHEMA, PREDICTED_SCHEMA
+from harness.analysis.frames import HARDWARE_BREAK_EVEN_SCHEMA, HARDWARE_SCHEMA, PREDICTED_SCHEMA
 from harness.analysis.predicted import Predictions, frame_of
-from harness.analysis.prediction import MODELLED, batch_sizes, limits, points
+from harness.analysis.prediction import MODELLED, batch_sizes, crossing, limits, points
 from harness.analysis.roofline import Roofline, Target, needed, saturation_tokens, single_tokens_per_s
 from harness.hardware import Hardware
 
@@ -28,6 +28,20 @@ def predicted_elsewhere(lines: Sequence[Roofline], found: Predictions) -> pl.Dat
         made = [(item, list(points(line, item, batch_sizes(line), limits(item.profile)))) for item in known]
         frames.append(frame_of(made, line.hardware.name))
     return pl.concat(frames)
+
+
+def break_even_elsewhere(lines: Sequence[Roofline], found: Predictions) -> pl.DataFrame:
+    """Return ``frames.HARDWARE_BREAK_EVEN``: how many requests in a round use up what each draft length gains on other hardware."""
+    rows = [
+        (item.workload, item.arm, line.hardware.name, limit, end.side, end.batch, end.highest, MODELLED)
+        for line in lines
+        for item in found.subjects
+        if item.arm in line.measured.drafts
+        for limit in limits(item.profile)[1:]
+        for end in [crossing(line, item, limit)]
+        if end is not None
+    ]
+    return pl.DataFrame(rows, schema=HARDWARE_BREAK_EVEN_SCHEMA, orient="row")
 
 
 def limits_of(rows: Sequence[Hardware], target: Target) -> pl.DataFrame:

@@ -115,6 +115,16 @@ HARDWARE = (  # single_tokens_per_s: of one request without drafting, at most; s
 # reading; both null where the memory does not hold the weights
     "hardware", "bandwidth", "dense_flops", "memory", "single_tokens_per_s", "saturation_tokens", "source", "cited",
 )  # fmt: skip
+HARDWARE_BREAK_EVEN = (
+    "workload",
+    "arm",
+    "hardware",
+    "num_tokens",
+    "side",
+    "batch_break_even",
+    "highest_batch",
+    "source",
+)
 # What a group of languages loses against another; workload null: all; concurrency null: all loads, then without seconds. n_kinds: kinds of
 # steps that both have, weighed alike (0: they have none in common, and are compared as they are)
 LANGUAGE_LOSS = (
@@ -180,6 +190,9 @@ PREDICTED_BREAK_EVEN_SCHEMA: Mapping[str, type[pl.DataType]] = (
 HARDWARE_SCHEMA: Mapping[str, type[pl.DataType]] = dict.fromkeys(HARDWARE, pl.Float64) | dict.fromkeys(
     ("hardware", "source", "cited"), pl.String
 )
+HARDWARE_BREAK_EVEN_SCHEMA: Mapping[str, type[pl.DataType]] = {
+    name: PREDICTED_BREAK_EVEN_SCHEMA.get(name, pl.String) for name in HARDWARE_BREAK_EVEN
+}
 LANGUAGE_LOSS_SCHEMA: Mapping[str, type[pl.DataType]] = (
     dict.fromkeys(LANGUAGE_LOSS, pl.Float64)
     | dict.fromkeys(("workload", "arm", "language_group", "reference_group"), pl.String)

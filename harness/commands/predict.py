@@ -61,7 +61,7 @@ def predict(args: argparse.Namespace) -> Predicted:
         UsageError: if hardware is unknown, a number is none, or nothing can be predicted from the run.
         RunFolderError: if the folder is no run, is damaged, or cannot be written.
     """
-    from harness.analysis.elsewhere import limits_of, predicted_elsewhere, rooflines
+    from harness.analysis.elsewhere import break_even_elsewhere, limits_of, predicted_elsewhere, rooflines
     from harness.analysis.loading import read_records
     from harness.analysis.predicted import predict as fit
     from harness.analysis.run import analyse
@@ -88,11 +88,11 @@ def predict(args: argparse.Namespace) -> Predicted:
         )
     methods = {arm: method for plan in records.plans for arm, method in plan.methods.items()}
     lines = [] if target is None else rooflines(rows, target, found, methods)
-    elsewhere = predicted_elsewhere(lines, found)
+    elsewhere, ends = predicted_elsewhere(lines, found), break_even_elsewhere(lines, found)
     hardware = None if target is None else limits_of(rows, target)
     lang = args.lang or folder.manifest.get("lang") or "en"
     out = args.out or folder.path
-    carried = forecast.Carried(elsewhere, hardware, rows, target)
+    carried = forecast.Carried(elsewhere, ends, hardware, rows, target)
     page = forecast.write_all(analysis, carried, out, lang)
     return Predicted(forecast.console(analysis, carried, lang), page, forecast.headline(analysis, carried, lang))
 

@@ -108,6 +108,17 @@ def test_the_command_writes_page_and_files_and_carries_the_run_over(
     page = (folder / "predicted.html").read_text(encoding="utf-8")
     assert "NVIDIA DGX Spark" in page
     assert pl.read_csv(folder / "hardware.csv").height == 2
+    ends = pl.read_csv(folder / "hardware_break_even.csv")
+    assert set(ends["hardware"]) == {"dgx-spark", "h100"}
+    of = pl.col("num_tokens") == 3
+    crossed = {row["hardware"]: row for row in ends.filter(of).iter_rows(named=True)}
+    for name, row in crossed.items():
+        # the speed-ups of the other file lie on both sides of 1 there
+        curve = predicted.filter((pl.col("hardware") == name) & of)
+        assert row["side"] == "crossed"
+        assert curve.filter(pl.col("batch_size") <= row["batch_break_even"])["decode_speed_up"].min() >= 1
+        assert curve.filter(pl.col("batch_size") > row["batch_break_even"])["decode_speed_up"].max() < 1
+    assert "Where drafting stops paying on that hardware" in page
 
 
 @pytest.fixture
@@ -171,7 +182,7 @@ def test_invalid_findings_and_a_poor_fit_are_said_with_the_predictions(known: Ru
     said = list(predictions.sentences(doubtful, words))
     assert words.finding(finding) in said[-1]
     assert words.text("predicted.far_off") in said[-2]
-    empty = forecast.Carried(known.predicted.clear(), None, (), None)
+    empty = forecast.Carried(known.predicted.clear(), known.predicted_break_even.clear(), None, (), None)
     first = forecast.headline(doubtful, empty, lang)
     assert words.text("predicted.doubt_invalid") in first
     assert words.text("predicted.doubt_residual", residual="50.0") in first
