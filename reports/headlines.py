@@ -32,7 +32,8 @@ def headlines(analysis: RunAnalysis, words: Wording) -> list[Headline]:
     cut = cut_run(analysis, words)
     level = _lowered(certainty(verdict, context), cut)
     why = () if level == "invalid" else tuple(reasons(verdict, words, context))
-    found = [_headline(_with(cut, spoken(verdict, words, context)), level, words, why)]
+    # of several loads some may be decided where another is not, so its certainty is said in words of its own
+    found = [_headline(_with(cut, spoken(verdict, words, context)), level, words, why, meaning=f"certainty.{level}")]
     about = concerning(verdict, context)
     doubted = bool(cut) or any(finding.severity == "warning" for finding in about)
     # agents per server rest on percentiles: too few tasks for one leave them in doubt even where both ends of the interval exist
@@ -54,10 +55,12 @@ def _with(cut: str, text: str) -> str:
     return f"{cut} {text}" if cut else text
 
 
-def _headline(text: str, level: Certainty, words: Wording, why: tuple[str, ...] = ()) -> Headline:
-    short, meaning = words.text(f"certainty.short.{level}"), words.text(f"certainty.means.{level}")
+def _headline(
+    text: str, level: Certainty, words: Wording, why: tuple[str, ...] = (), meaning: str | None = None
+) -> Headline:
+    short, means = words.text(f"certainty.short.{level}"), words.text(meaning or f"certainty.means.{level}")
     because = words.text("verdict.reasons", names=", ".join(why)) if why else ""
-    return Headline(text, level, f"{short}{because}. {meaning}")
+    return Headline(text, level, f"{short}{because}. {means[:1].upper()}{means[1:]}")
 
 
 def _agents(analysis: RunAnalysis, verdict: Verdict, words: Wording) -> tuple[str, Certainty]:
