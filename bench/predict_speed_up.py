@@ -22,10 +22,21 @@ from harness.analysis.plan import baseline_arms
 from harness.analysis.predicted import Predictions
 from harness.analysis.prediction import Subject, point
 
-HEADERS = ("engine", "drafted tokens", "in the model", "tasks in progress", "batch", "measured", "predicted", "error")
+HEADERS = (
+    "engine",
+    "method",
+    "drafted tokens",
+    "in the model",
+    "tasks in progress",
+    "batch",
+    "measured",
+    "predicted",
+    "error",
+)
 YIELDS = ("engine", "method", "drafted tokens", "tokens a pass measured", "predicted", "error")
 SUMMARY = (
     "engine",
+    "method",
     "speed-ups compared",
     "median of |error|",
     "largest",
@@ -40,6 +51,7 @@ class Gain:
     """One draft length at one load; ``None`` where the model does not reach."""
 
     engine: str
+    method: str
     num_tokens: int
     used: bool  # the arm went into the model
     concurrency: int
@@ -58,7 +70,7 @@ class Gain:
         error = UNKNOWN if self.error is None else f"{self.error:+.0%}"
         used = "yes" if self.used else "no"
         load = (str(self.concurrency), f"{self.batch:.1f}", f"{self.measured:.2f}x", predicted, error)
-        return (self.engine, str(self.num_tokens), used, *load)
+        return (self.engine, self.method, str(self.num_tokens), used, *load)
 
 
 def yields(
@@ -75,7 +87,9 @@ def yields(
             yield (engine, method, str(num_tokens), *figures)
 
 
-def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions) -> Iterator[Gain]:
+def gains(
+    engine: str, method: str, records: Records, arms: Mapping[int, str], longest: str, found: Predictions
+) -> Iterator[Gain]:
     """Yield the arms of one method, by draft length and load; ``longest`` is the one that the model was fitted on."""
     assert found.model is not None
     steps = records.steps.select(NEEDED)
@@ -97,7 +111,7 @@ def gains(engine: str, records: Records, arms: Mapping[int, str], longest: str, 
             modelled = time_ms(found.model, own, met[concurrency], num_tokens, each_round)
             predicted = None if modelled is None else plain[concurrency] / (modelled + reading)
             load = (concurrency, met[concurrency], plain[concurrency] / time, predicted)
-            yield Gain(engine, num_tokens, arm == longest, *load)
+            yield Gain(engine, method, num_tokens, arm == longest, *load)
 
 
 def baseline_batches(records: Records) -> dict[int, float]:
@@ -107,15 +121,15 @@ def baseline_batches(records: Records) -> dict[int, float]:
 
 
 def summary(found: Sequence[Gain]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the last table: how far off the predictions of each engine are, those of arms that the model saw included."""
-    for engine in dict.fromkeys(item.engine for item in found):
-        own = [(item.measured, item.predicted) for item in found if item.engine == engine]
+    """Yield the rows of the last table: how far off the predictions of each method are, those of arms that the model saw included."""
+    for engine, method in dict.fromkeys((item.engine, item.method) for item in found):
+        own = [(item.measured, item.predicted) for item in found if (item.engine, item.method) == (engine, method)]
         known = [(measured, predicted) for measured, predicted in own if predicted is not None]
         errors = [abs(predicted / measured - 1) for measured, predicted in known]
         sides = [(predicted > 1) == (measured > 1) for measured, predicted in known if abs(measured - 1) > CLEAR]
         if errors:
             shares = (f"{statistics.median(errors):.0%}", f"{max(errors):.0%}")
-            yield (engine, str(len(errors)), *shares, f"{sum(sides)} of {len(sides)}")
+            yield (engine, method, str(len(errors)), *shares, f"{sum(sides)} of {len(sides)}")
 
 
 def _over(model: CostModel, subject: Subject, batch: float, measured_ms: float) -> float:

@@ -19,7 +19,7 @@ BESIDE_BASELINE = (
         "같은 단계끼리 짝지은 기준 구성 단계 시간 합 ÷ 이 구성 단계 시간 합. 한 작업에 섞인 언어를 나누어 볼 수 있습니다.",
     )),
     *bounds("step_speed_up", ("Speed-up of steps", "단계 속도 향상"), "x", "higher"),
-    column("break_even", ("Break-even", "손익분기 동시성(동시 작업 수)"), "tasks", "higher", (
+    column("break_even", ("Break-even", "손익분기(동시 작업 수)"), "tasks", "higher", (
         "Concurrency at which the paired speed-up crosses 1, empty: not in the range; the interval allows for what lies between loads.",
         "작업 시간의 속도 향상이 1을 지나는 동시 작업 수. 범위에서 지나지 않으면 비어 있으며, 구간은 부하 사이의 불확실성도 반영합니다.",
     )),

@@ -20,7 +20,7 @@ _COSTS = (
         "Tokens that the target looks at in one forward: one a request and all drafted ones; for draft the drafted ones alone.",
         "대상 모델이 한 번의 순전파에서 보는 토큰 수: 요청마다 하나와 초안 토큰 전부. draft에서는 초안 토큰만.",
     )),
-    column("context_tokens", ("Context", "문맥"), "tokens", None, (
+    column("context_tokens", ("Context", "컨텍스트"), "tokens", None, (
         "Tokens that the requests of the round had before it, summed.", "라운드의 요청들이 그 전까지 가진 토큰 수의 합.")),
     column("n_rounds", ("Rounds behind it", "근거 라운드"), "rounds", None, (
         "Measured rounds behind the figure; for pass, decode passes of single requests.",
@@ -129,9 +129,9 @@ _LANGUAGES = (
     *bounds("time_loss_share", ("Decoding time lost, modelled", "디코딩 시간 손실 비율(모형)"), "share", "lower"),
     column("win_back", ("Hours to win back an hour of training", "학습 1시간의 회수 시간"), "h", "lower", (
         "Hours of serving these tasks at this load until a drafter that closes the whole gap has won back one hour of training on the same "
-        "server; empty where no loss is shown.",
+        "server; empty where no loss is shown, and where tasks would even then take longer than without a drafter.",
         "격차를 모두 해소한 드래프터가 같은 서버에서의 학습 1시간을 회수하기까지 이 부하로 이 작업을 처리하는 시간. "
-        "손실이 확인되지 않으면 비어 있습니다.",
+        "손실이 확인되지 않거나, 손실을 모두 없애도 드래프터가 없을 때보다 느리면 비어 있습니다.",
     )),
 )
 # fmt: on

@@ -37,8 +37,10 @@ _AGENTS = (
     column("slo", ("Service level", "서비스 수준"), None, None, (
         "The objectives that every load must keep.", "모든 부하가 충족하여야 하는 목표.")),
     column("agents", ("Agents per server", "서버당 에이전트 수"), "agents", "higher", (
-        "Largest number of tasks in progress at once that keeps the service level: fit that rises with load, read between measured loads.",
-        "서비스 수준을 충족하는 가장 큰 동시 작업 수. 부하에 따라 단조 증가하는 적합선에서 측정한 부하 사이의 값을 산출합니다.",
+        "Largest number of tasks in progress at once that keeps the service level: fit that rises with load, read between measured loads; "
+        "of the tasks that ran at every load, where these are enough.",
+        "서비스 수준을 충족하는 가장 큰 동시 작업 수. 부하에 따라 단조 증가하는 적합선에서 측정한 부하 사이의 값을 산출합니다. "
+        "충분하면 모든 부하에서 실행한 작업만으로 구합니다.",
     )),
     *order_bounds("agents", ("Agents per server", "서버당 에이전트 수"), "agents", "higher", (
         "from the bounds of the percentiles, each task one look; empty where the tasks are too few or it lies beyond the measured range",

@@ -16,6 +16,9 @@ from reports.sections import Section
 from reports.tables import Table, offer_of, table
 from reports.wording import UNKNOWN, Wording, is_unknown, number
 
+SIZE = "harness size RUN --agents N --price P --power-watts W --kwh-price K --years Y"
+LEVEL = " --slo task_time_p90=40s"  # where the run states none, sizing needs one
+
 
 def offer_section(analysis: RunAnalysis, words: Wording) -> Section:
     """Return the table a buyer signs: one row an arm, for each workload and over all of them."""
@@ -35,9 +38,7 @@ def offer_section(analysis: RunAnalysis, words: Wording) -> Section:
         words.text("lead.offer"),
         tables=(shown,) if shown.rows else (),
         notes=tuple(notes),
-        code=(
-            (words.text("offer.size"), "harness size RUN --agents N --price P --power-watts W --kwh-price K --years Y"),
-        ),
+        code=((words.text("offer.size"), SIZE + (LEVEL if analysis.agents.is_empty() else "")),),
         sign=bool(shown.rows),
     )
 
@@ -60,8 +61,8 @@ def _offer(frame: pl.DataFrame, words: Wording) -> Table:
         ends = ["…" if is_unknown(end) else number(end) for end in limits]
         return f"{value} [{'–'.join(ends)}]"
 
-    names = ("workload", "arm", "slo", "agents", "limited_by", "servers_per_100", "concurrency", "task_time_mean_s", "tasks_per_hour",
-             "cost_ratio")  # fmt: skip
+    names = ("workload", "arm", "slo", "agents", "limited_by", "servers_per_100", "concurrency", "n_tasks", "task_time_mean_s",
+             "tasks_per_hour", "cost_ratio")  # fmt: skip
     special = {
         "agents": agents,
         "servers_per_100": servers,

@@ -147,7 +147,8 @@ def _language(analysis: RunAnalysis, verdict: Verdict, words: Wording) -> tuple[
     share = row["time_loss_share"]
     time = "" if is_unknown(share) or share <= 0 else words.text("headline.language_time", share=percent(share))
     if is_unknown(low) or is_unknown(high):
-        return words.text("headline.language_unsure", ends="", time="", arm=verdict.arm, **names, **figures), "unsure"
+        counts = {"n": row["n_tasks"], "m": row["n_tasks_reference"]}
+        return words.text("headline.language_few", arm=verdict.arm, **counts, **names, **figures), "unknown"
     ends = words.text("headline.ends", low=f"{low:.2f}", high=f"{high:.2f}")
     key = "less" if low > 0 else "more" if high < 0 else "unsure"
     text = words.text(f"headline.language_{key}", ends=ends, time=time, arm=verdict.arm, **names, **figures)

@@ -12,7 +12,7 @@ MOST_ARMS = 3  # in one sentence; the table has all of them
 
 
 def speed_up(rows: Sequence[Row], ends: Mapping[tuple[str, str], Row], words: Wording) -> str:
-    """Return the speed-up of each arm at its lowest and highest load, and where it breaks even."""
+    """Return the speed-up of each arm at its lowest and highest load, and where it breaks even; the fastest come first."""
 
     def of(arm: str, own: Sequence[Row]) -> str:
         first, last = own[0], own[-1]
@@ -27,13 +27,17 @@ def speed_up(rows: Sequence[Row], ends: Mapping[tuple[str, str], Row], words: Wo
             "reading.speed_up", arm=arm, lowest=first["concurrency"], highest=last["concurrency"], end=end, **figures
         )
 
-    return _by_arm(rows, "concurrency", of, words)
+    lowest = min(row["concurrency"] for row in rows)
+    gain = {row["arm"]: float(row["speed_up"]) for row in rows if row["concurrency"] == lowest}
+    best_first = sorted(rows, key=lambda row: -gain.get(row["arm"], 0.0))
+    return _by_arm(best_first, "concurrency", of, words)
 
 
 def task_time(rows: Sequence[Row], words: Wording) -> str:
-    """Return the median task time of each arm at the highest load."""
+    """Return the median task time of each arm at the highest load: of the first row, then of the fastest."""
     highest = max(row["concurrency"] for row in rows)
-    own = [row for row in rows if row["concurrency"] == highest]
+    first, *others = (row for row in rows if row["concurrency"] == highest)
+    own = [first, *sorted(others, key=lambda row: float(row["task_time_p50_s"]))]
     items = [f"{row['arm']} {words.quantity(row['task_time_p50_s'], 's')}" for row in own]
     return words.text("reading.task_time", concurrency=highest, items=_listed(items, words))
 
@@ -65,10 +69,12 @@ def survival(rows: Sequence[Row], words: Wording) -> str:
 
 
 def lossless(rows: Sequence[Row], words: Wording) -> str:
-    """Return the load at which each arm leaves the baseline's outputs most often."""
+    """Return the load at which each arm leaves the baseline's outputs most often, if it does at any."""
 
     def of(arm: str, own: Sequence[Row]) -> str:
         worst = min(own, key=lambda row: float(row["identical_share"]))
+        if worst["identical_share"] == 1:
+            return words.text("reading.lossless_all", arm=arm)
         share = percent(worst["identical_share"]).removesuffix(".0")
         return words.text("reading.lossless", arm=arm, share=share, concurrency=worst["concurrency"])
 

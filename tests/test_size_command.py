@@ -180,7 +180,7 @@ def refused(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> 
         (("--agents", "9", "--price", "-5", "--years", "3"), "--price is '-5'; give a number above 0"),
         (("--agents", "9", "--price", "nan", "--years", "3"), "give a number above 0"),
         (("--agents", "9", "--price", "5"), "--price and --years belong together"),
-        (("--agents", "9", "--busy-share", "140%"), "give a share from 0 to 1"),
+        (("--agents", "9", "--busy-share", "140%"), "give a share above 0 up to 1"),
         (("--agents", "9", "--headroom", "1"), "from 0 to below 1"),
         (("--agents", "9", "--hours", "9000"), "give a number from 1 to 8,766"),
         (("--agents", "9", "--mix", "office=90"), "the shares sum up to 90; they must sum up to 100"),

@@ -2,7 +2,8 @@
 
 For each objective the percentile is taken at every measured load (a failure is beyond every limit), fitted so that it only rises with
 the load, and read off where it reaches the limit: between two loads linearly in log(time) and log2(load), as the break-even is. The
-objective that gives way first decides. The interval comes from the bounds of the percentiles: the same tasks run at all loads, so where
+objective that gives way first decides. High loads may count more tasks than low ones; here only those count that ran at all loads, unless
+these are too few for the percentiles. The interval comes from the bounds of the percentiles: the same tasks run at all loads, so where
 they are slower than most, they are so at all of them, and the curve through the bounds bounds the crossing.
 """
 
@@ -94,7 +95,10 @@ def carrying(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadP
 def _carrying(
     workload: str, arm: str, objectives: tuple[Objective, ...], steps: pl.DataFrame, tasks: pl.DataFrame
 ) -> Carrying:
-    values = [_Values.of(judged(objective, steps, tasks)) for objective in objectives]
+    least = max(needed(objective.percent) for objective in objectives)
+    names = at_all_loads(tasks)
+    alike = pl.col("task_id").is_in(names) if len(names) >= least else pl.lit(True)
+    values = [_Values.of(judged(objective, steps.filter(alike), tasks.filter(alike))) for objective in objectives]
     counts = [item.distinct() for item in values]
     loads = sorted(
         load
@@ -117,6 +121,13 @@ def _carrying(
             observed = item.percentile(loads[0], objective.percent)[ESTIMATE]
             missed = Missed(objective, loads[0], len(own), int(np.isinf(own).sum()), observed)
     return Carrying(workload, arm, objectives, tuple(loads), min(fewest), reached, *times, missed)
+
+
+def at_all_loads(tasks: pl.DataFrame) -> list[str]:
+    """Return the names of the tasks that have a row at each load, sorted."""
+    loads = tasks["concurrency"].n_unique()
+    found = tasks.group_by("task_id").agg(pl.col("concurrency").n_unique())
+    return sorted(found.filter(pl.col("concurrency") == loads)["task_id"])
 
 
 def _mean_times(tasks: pl.DataFrame, loads: Sequence[int]) -> Matrix:

@@ -7,7 +7,7 @@ taken together by their median, since whatever disturbs a round makes it longer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -78,7 +78,8 @@ def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
         )
         if own.is_empty():
             continue
-        drafts[arm], modelled = _draft(own, methods.get(arm, ""))
+        cost, modelled = _draft(own, methods.get(arm, ""))
+        drafts[arm] = replace(cost, prompt_ms=_prompt_ms(cost, rounds.filter(pl.col("arm") == arm)))
         parts.append(_Part("draft", arm, own, modelled))
     host_ms = host_batch_ms = 0.0
     if hosts.height:
@@ -89,6 +90,20 @@ def fit_rounds(rounds: pl.DataFrame, methods: Mapping[str, str]) -> Fit | None:
             _Part("host", None, hosts.with_columns(tokens=pl.col("batch_size")), own_design @ [host_ms, host_batch_ms])
         )
     return _fit("rounds", forward, drafts, (host_ms, host_batch_ms), parts, beside)
+
+
+def _prompt_ms(cost: DraftCost, rounds: pl.DataFrame) -> float:
+    """Return what an arm's drafter takes more for a prompt token in rounds that feed some, 0 where there are too few of them."""
+    mixed = rounds.filter(
+        (pl.col("prefill_tokens") > 0) & (pl.col("batch_size") > 0) & pl.col("draft_ns").is_not_null()
+    )
+    if mixed.height < LEAST_BESIDE:
+        return 0.0
+    batch, longest, drafted, prompt, took = _arrays(
+        mixed, "batch_size", "longest", "num_draft_tokens", "prefill_tokens", "draft_ns"
+    )
+    usual = [cost.at(*values) if values[1] > 0 else 0.0 for values in zip(batch, longest, drafted, strict=True)]
+    return max(0.0, float((took / 1e6 - np.array(usual)).sum() / prompt.sum()))
 
 
 def _beside(rounds: pl.DataFrame, parts: list[_Part]) -> Beside | None:
@@ -196,10 +211,11 @@ def _relative(design: Matrix, ms: Vector, weight: Vector) -> Vector:
 def _draft(kinds: pl.DataFrame, method: str) -> tuple[DraftCost, Vector]:
     batch, longest, drafted, weight, ms = _arrays(kinds, "batch_size", "longest", "tokens", "weight", "ms")
     some = longest > 0
-    usual = np.bincount(longest[some].astype(int), weights=weight[some]).argmax() if some.any() else 0
-    other = weight[some & (longest != usual)].sum()
+    usual = np.bincount(longest[some].astype(int), weights=kinds["n"].to_numpy()[some]).argmax() if some.any() else 0
+    rounds = kinds["n"].to_numpy()
+    other = rounds[some & (longest != usual)].sum()
     one = np.ones_like(ms)
-    if other >= LEAST_VARIETY * weight[some].sum():
+    if other >= LEAST_VARIETY * rounds[some].sum():
         design = np.column_stack([one, batch, longest, drafted])
     elif method in CHAINED:
         design = np.column_stack([0 * one, 0 * one, longest, drafted])

@@ -91,12 +91,14 @@ PURE = Mixed(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class DraftCost:
-    """Time of a drafter's work in one round in ms: fixed, for each request, for each position of the longest draft, for each token."""
+    """Time of a drafter's work in one round in ms: fixed, for each request, for each position of the longest draft, for each token, and
+    for each prompt token that is read beside: a drafter with a memory of its own reads prompts too."""
 
     fixed_ms: float
     batch_ms: float
     position_ms: float
     token_ms: float
+    prompt_ms: float = 0.0
 
     def at(self, batch: float, longest: float, drafted: float) -> float:
         """Return the time of a round with drafts of up to ``longest`` tokens for ``batch`` requests, ``drafted`` in all."""
@@ -172,7 +174,9 @@ class CostModel:
         drafted = np.arange(size, dtype=np.float64)
         verify = float(self._forward_ms(batch, batch + drafted, batch * context, mixed) @ of_sum)
         longest = float((1.0 - np.cumsum(lengths) ** batch).sum())  # mean of the largest of ``batch`` draws
-        draft = self.drafts[arm].at(batch, max(0.0, longest), float(drafted @ of_sum))
+        cost = self.drafts[arm]
+        draft = cost.at(batch, max(0.0, longest), float(drafted @ of_sum))
+        draft += cost.prompt_ms * mixed.share * mixed.prompt_tokens
         return draft, verify, self.host_ms + self.host_batch_ms * batch
 
     def _forward_ms(self, batch: int, tokens: Vector, context: float, mixed: Mixed) -> Vector:

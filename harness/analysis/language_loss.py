@@ -2,7 +2,8 @@
 
 Languages mostly come from different workloads, with other kinds of steps. So only kinds that both groups have are compared, the reference
 weighed by how much of each kind the group has. The time lost is modelled: the group's measured decoding, less what it would take if each
-pass yielded as many tokens as in the reference. That is the most that a better drafter for these texts could win.
+pass yielded as many tokens as in the reference. That is the most that a better drafter for these texts could win. Where the tasks would
+still take longer than without a drafter, it is worth nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def language_loss(steps: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[Work
     summed = few.group_by(*place, "task_id", maintain_order=True).agg(pl.col(*VALUES, "n_steps").sum())
     named = summed.select(*place, "task_id", "n_steps", values=pl.concat_list(VALUES))
     sums = [_Sum(*row) for row in named.iter_rows()]
-    runs = _Runs.of(good, few, counted(tasks).filter(pl.col("steady") & pl.col("ok")))
+    runs = _Runs.of(good, few, counted(tasks).filter(pl.col("steady") & pl.col("ok")), plans)
     found: list[Row] = []
     for arm in dict.fromkeys(item.arm for item in sums):
         own = [item for item in sums if item.arm == arm]
@@ -98,9 +99,12 @@ class _Runs:
     task_time_s: Vector  # [runs]
     parts: Mapping[tuple[str, str, int, str], Mapping[str, tuple[NDArray[np.int64], Vector]]]
     """By arm, workload, concurrency and group, and by kind: the numbers of the runs and their seconds of decoding."""
+    of_task: Mapping[tuple[str, str, int, str], float]
+    """Mean time of a task, by arm, workload, concurrency and task."""
+    baselines: Mapping[str, str | None]
 
     @classmethod
-    def of(cls, good: pl.DataFrame, few: pl.DataFrame, tasks: pl.DataFrame) -> _Runs:
+    def of(cls, good: pl.DataFrame, few: pl.DataFrame, tasks: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> _Runs:
         times = tasks.select("cell", "instance", "task_time_s").with_row_index("run")
         seconds = good.group_by("cell", "instance", "what").agg(pl.col("decode_s").sum())
         runs = seconds.join(times.select("cell", "instance", "run"), on=["cell", "instance"])
@@ -117,7 +121,19 @@ class _Runs:
             if end > begin:  # of tasks that failed there are steps and no run
                 parts.setdefault((arm, workload, load, group), {})[kind] = of_run[begin:end], decode_s[begin:end]
             begin = end
-        return cls(times["task_time_s"].to_numpy(), parts)
+        each = tasks.group_by("arm", "workload", "concurrency", "task_id").agg(pl.col("task_time_s").mean())
+        of_task = {row[:4]: row[4] for row in each.iter_rows()}
+        return cls(times["task_time_s"].to_numpy(), parts, of_task, {plan.name: plan.baseline for plan in plans})
+
+    def speed_up(self, arm: str, load: int, tasks: Iterable[tuple[str, str]]) -> float | None:
+        """Return the baseline's time ÷ the arm's over the tasks (workload and name) that both did, ``None`` without any."""
+        both = [
+            (bare, own)
+            for workload, task in tasks
+            if (bare := self.of_task.get((self.baselines.get(workload) or "", workload, load, task))) is not None
+            and (own := self.of_task.get((arm, workload, load, task))) is not None
+        ]
+        return sum(bare for bare, _ in both) / sum(own for _, own in both) if both else None
 
     def means(self, key: Key, load: int, kinds: Sequence[str] | None) -> tuple[float, float] | None:
         """Return the mean decoding and task time of the runs of one arm, workload (or all), group and load, ``None`` without any.
@@ -212,10 +228,15 @@ def _row(key: Key, load: int | None, pair: Sequence[_Sum], runs: _Runs) -> Row |
     if load is not None and np.isfinite(share):
         time = _time(runs.means(key, load, kinds if n_kinds else None), share)
     sure = share_limits[0] is not None and share_limits[0] > 0
+    win_back = time[2] if sure else None
+    if load is not None and win_back is not None:
+        measured = runs.speed_up(key[1], load, {(item.workload, item.task_id) for item in group})
+        if measured is not None and measured * (1 + 1 / win_back) <= 1:  # even then slower than without a drafter
+            win_back = None
     return (
         *key, load, n_tasks, n_reference, sum(item.n_steps for item in group), n_kinds,
         _known(length), _known(length_reference), _known(length_reference - length), *limits,
-        _known(tokens), _known(tokens_reference), *time[:2], _known(share), *share_limits, time[2] if sure else None,
+        _known(tokens), _known(tokens_reference), *time[:2], _known(share), *share_limits, win_back,
     )  # fmt: skip
 
 

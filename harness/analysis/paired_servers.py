@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from harness.analysis.agents import INSIDE, Carrying, Matrix, gives_way, isotonic, judged
+from harness.analysis.agents import INSIDE, Carrying, Matrix, at_all_loads, gives_way, isotonic, judged
 from harness.analysis.bootstrap import MIN_TASKS, draw_counts, interval, seed_of
 from harness.analysis.capacity import WHOLE
 from harness.analysis.fleet import Assumptions
+from harness.analysis.latency import needed
 from harness.analysis.percentiles import order_statistics
 from harness.analysis.slo import Objective
 
@@ -63,10 +64,14 @@ def saved_limits(
 
 
 def _common(own: Carrying, bare: Carrying, tasks: pl.DataFrame) -> list[str]:
-    """Return the tasks that both arms did, in the order of their names."""
+    """Return the tasks that both arms did, at all loads where these are enough for the percentiles, in the order of their names."""
     done = tasks.filter(pl.col("workload") == own.workload)
-    both = [set(done.filter(pl.col("arm") == arm)["task_id"].unique()) for arm in (own.arm, bare.arm)]
-    return sorted(both[0] & both[1])
+    of_arm = [done.filter(pl.col("arm") == arm) for arm in (own.arm, bare.arm)]
+    always, ever = (
+        sorted(set(first) & set(second))
+        for first, second in (map(at_all_loads, of_arm), (frame["task_id"] for frame in of_arm))
+    )
+    return always if len(always) >= max(needed(objective.percent) for objective in own.objectives) else ever
 
 
 def _drawn(item: Carrying, names: Sequence[str], steps: pl.DataFrame, tasks: pl.DataFrame) -> tuple[Matrix, Matrix]:

@@ -26,7 +26,7 @@ SCHEMA = dict(
 _SHARES = tuple(f"{name}{end}" for name in ("slo_attainment", "good_tasks_per_hour") for end in ("", "_low", "_high"))
 ATTAINED = {"workload": pl.String, "arm": pl.String, "concurrency": pl.Int64} | dict.fromkeys(_SHARES, pl.Float64)
 _NAME = re.compile(r"([a-z_]+)_p(\d{1,2})")
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 
 _STATE = ("phase", "done", "steady")
 

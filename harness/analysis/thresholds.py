@@ -155,6 +155,8 @@ def _value(metric: str, text: str, whole: str) -> float:
         return parse_time(text, metric.rpartition("_p")[0])
     percent = text.endswith("%") and metric in SHARES
     try:
+        if not text.isascii() or "_" in text:
+            raise ValueError(text)
         value = float(text.removesuffix("%") if percent else text)
     except ValueError:
         unit = " or a percentage" if metric in SHARES else ""

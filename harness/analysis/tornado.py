@@ -97,8 +97,11 @@ def _moved(
 
 
 def _swing(figures: Sequence[float | None]) -> float | None:
-    """Return how far a figure moves between both ends relative to itself, from itself where only one end is known."""
+    """Return how far a figure moves between both ends relative to itself, from itself where only one end is known.
+
+    ``None`` where that end is the figure itself: then all its way lies at the end that nobody knows.
+    """
     base, low, high = figures
-    if not base or (low is None and high is None):
+    if not base or (low is None and high is None) or (None in (low, high) and base in (low, high)):
         return None
     return abs((base if high is None else high) - (base if low is None else low)) / base

@@ -138,7 +138,8 @@ def of_versions(manifest: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _of_cells(cells: pl.DataFrame, plans: Sequence[WorkloadPlan]) -> Iterator[Finding]:
     if not (cells["status"] == "done").any():
-        yield finding("no_finished_cell", "invalid", None, None, len(cells))
+        planned = sum(len(plan.methods) * len(plan.concurrency) * plan.repeats for plan in plans)
+        yield finding("no_finished_cell", "invalid", None, None, planned)
     for plan in plans:
         own = cells.filter(pl.col("workload") == plan.name)
         done, failed = (int((own["status"] == status).sum()) for status in ("done", "failed"))

@@ -124,7 +124,8 @@ def assumptions(args: argparse.Namespace, workloads: Sequence[str]) -> Assumptio
         )
     watts, kwh_price = _within("--power-watts", args.power_watts), _within("--kwh-price", args.kwh_price)
     hours = _within("--hours", args.hours) or HOURS
-    busy, headroom = share("--busy-share", args.busy_share), share("--headroom", args.headroom)
+    busy = share("--busy-share", args.busy_share, "above 0 up to 1, such as 0.4 or 40%")
+    headroom = share("--headroom", args.headroom, "from 0 to below 1, such as 0.2 or 20%")
     if 0 < busy < LEAST_BUSY:
         raise UsageError(f"--busy-share is {args.busy_share!r}; give at least {LEAST_BUSY:g}, or fewer agents")
     if MOST_HEADROOM < headroom < 1:
@@ -151,9 +152,9 @@ def _number(option: str, text: str | None, allowed: str = "a number above 0") ->
     if text is None:
         return None
     try:
-        value = float(text)
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
-        raise UsageError(f"{option} is {text!r}; give {allowed}") from None
+        value = math.nan
     if not math.isfinite(value) or value <= 0:
         raise UsageError(f"{option} is {text!r}; give {allowed}")
     return value
@@ -168,7 +169,7 @@ def _within(option: str, text: str | None) -> float | None:
     return value
 
 
-def share(option: str, text: str) -> float:
+def share(option: str, text: str, allowed: str = "from 0 to 1, such as 0.4 or 40%") -> float:
     """Return a share of 1, also written in per cent.
 
     Raises:
@@ -179,7 +180,7 @@ def share(option: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        raise UsageError(f"{option} is {text!r}; give a share from 0 to 1, such as 0.4 or 40%")
+        raise UsageError(f"{option} is {text!r}; give a share {allowed}")
     return value
 
 

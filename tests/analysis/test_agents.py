@@ -17,6 +17,7 @@ from harness.analysis.slo import parse_slo
 from harness.records import StepRecord
 from tests.builders import ARM, BASELINE, cell_key, run_folder, step, waves, workload_entry
 
+TIMES = ("due_ns", "sent_ns", "first_token_ns", "end_ns")
 TASKS = 6  # the fewest whose order bounds a median on both sides
 
 
@@ -81,6 +82,25 @@ def test_agents_are_read_between_loads(tmp_path: Path) -> None:
     row = found(tmp_path)
     assert outcome(row) == (3, 3, 3, "both", "found")
     assert (row["limited_by"], row["slo"], row["n_tasks"]) == ("task_time_p50", "task_time_p50 ≤ 3s", TASKS)
+
+
+def test_tasks_that_only_the_highest_load_had_do_not_count(tmp_path: Path) -> None:
+    """At 4 six more ran, of 12 s each: the six that ran at all loads take 4 s there, as before, and 3 s are kept up to 3 agents."""
+    more = waves(cell_key(BASELINE, 4), [12_000.0] * TASKS * 4)
+    last = max(record.end_ns for record in at_loads({(BASELINE, 4): 4000.0}))
+    late = [
+        replace(record, task_id=f"late{i // 4}", **{name: getattr(record, name) + last for name in TIMES})
+        for i, record in enumerate(more)
+    ]
+    row = found(tmp_path, records=at_loads({(BASELINE, load): 1000.0 * load for load in (1, 2, 4)}) + late)
+    assert outcome(row) == (3, 3, 3, "both", "found")
+
+
+def test_where_few_ran_at_all_loads_all_of_them_count(tmp_path: Path) -> None:
+    """Other tasks at each load: better these than nothing."""
+    records = at_loads({(BASELINE, load): 1000.0 * load for load in (1, 2, 4)})
+    apart = [replace(record, task_id=f"{record.task_id}-{record.cell.concurrency}") for record in records]
+    assert outcome(found(tmp_path, records=apart)) == (3, 3, 3, "both", "found")
 
 
 def test_the_highest_load_is_a_lower_bound(tmp_path: Path) -> None:

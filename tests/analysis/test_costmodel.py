@@ -71,6 +71,15 @@ def test_a_round_takes_the_mean_of_those_with_and_without_prompts() -> None:
     assert model.parts_ms("a", 1, 0, four) == pytest.approx((0, 10, 0))
 
 
+def test_a_drafter_that_reads_prompts_too_is_paid_for_it() -> None:
+    """Its usual 1.5 ms and 0.01 ms a prompt token in rounds that feed 200."""
+    own = engine_rounds(batches=(1,)).filter(pl.col("arm") == DRAFTER)
+    reading = own.with_columns(prefill_tokens=pl.lit(200, pl.Int64), draft_ns=pl.col("draft_ns") + 2_000_000)
+    cost = fitted(pl.concat([engine_rounds(), reading])).model.drafts[DRAFTER]
+    assert cost.prompt_ms == pytest.approx(0.01, rel=0.05)
+    assert fitted().model.drafts[DRAFTER].prompt_ms == 0
+
+
 def test_a_disturbed_round_among_ten_changes_little() -> None:
     """The median of each kind of round counts."""
     disturbed = engine_rounds().with_columns(

@@ -11,7 +11,7 @@ import pytest
 from harness.analysis.language_loss import language_loss
 from harness.analysis.loading import read_records
 from harness.records import StepRecord
-from tests.builders import ARM, cell_key, counters, run_folder, step
+from tests.builders import ARM, BASELINE, cell_key, counters, run_folder, step
 
 KEY = cell_key(ARM, concurrency=1)
 
@@ -68,6 +68,21 @@ def test_without_a_kind_in_common_all_steps_are_compared_and_it_is_said(tmp_path
     records = [call(n, "ko", 5, "summarize") for n in range(5)] + [call(n, "en", 10, "plan") for n in range(5, 10)]
     row = only(loss(tmp_path, records), None)
     assert (row["n_kinds"], row["acceptance_length_loss"]) == (0, 0.5)
+
+
+@pytest.mark.parametrize(("bare_ms", "win_back"), [(900, 7), (800, None)])
+def test_what_would_still_be_slower_than_no_drafter_is_worth_nothing(
+    tmp_path: Path, bare_ms: int, win_back: float | None
+) -> None:
+    """Korean tasks take 1 s, without the loss 0.875 s: faster than 0.9 s without a drafter, slower than 0.8 s."""
+    drafted = [call(n, "ko" if n < 6 else "en", 5 if n < 6 else 10) for n in range(12)]
+    bare = [
+        step(cell_key(BASELINE), f"t{n + 1}", due=1000 * n, end=1000 * n + bare_ms, language="ko", kind="reply")
+        for n in range(6)
+    ]
+    row = only(loss(tmp_path, [*bare, *drafted]), 1)
+    assert row["time_loss_share"] == pytest.approx(0.25)
+    assert row["win_back"] == (None if win_back is None else pytest.approx(win_back))
 
 
 def test_few_tasks_have_no_interval_and_nothing_to_win_back(tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ def test_vllm_is_started_for_each_length_and_for_all_that_ask_at_once() -> None:
 def test_errors_are_summed_up_by_engine() -> None:
     """Errors of 10 and 20 %, one beyond the model; the side of a speed-up of 1.02 is no matter of chance but of luck."""
     found = [
-        Gain("one", 2, False, 1, 1.0, 2.0, 2.2),
-        Gain("one", 2, False, 4, 4.0, 0.8, 0.96),
-        Gain("one", 2, False, 8, 8.0, 1.02, 0.99),
-        Gain("one", 2, False, 16, 16.0, 0.9, None),
+        Gain("one", "it", 2, False, 1, 1.0, 2.0, 2.2),
+        Gain("one", "it", 2, False, 4, 4.0, 0.8, 0.96),
+        Gain("one", "it", 2, False, 8, 8.0, 1.02, 0.99),
+        Gain("one", "it", 2, False, 16, 16.0, 0.9, None),
     ]
-    assert list(summary(found)) == [("one", "3", "10%", "20%", "2 of 2")]
+    assert list(summary(found)) == [("one", "it", "3", "10%", "20%", "2 of 2")]
