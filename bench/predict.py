@@ -9,8 +9,8 @@ name stands for is found here.
 
 Of each run only the baseline and each method's arm with the longest drafts go into the model; the break-evens of the shorter ones are
 predicted from those, and only then compared with their own. An error is predicted ÷ measured − 1, of the requests that decode at once
-(tasks in progress wait for tools and prompts too). A second table sets the speed-ups of decoding at each load side by side: where nothing crosses 1, they tell all the same how far the model is off; a third sums
-them up, and the last one has the tokens that a pass yields.
+(tasks in progress wait for tools and prompts too). A second table sets the speed-ups of decoding at each load side by side: where nothing
+crosses 1, they tell all the same how far the model is off; a third sums them up, and the last one has the tokens that a pass yields.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def _prompt_ms(cost: DraftCost, rounds: pl.DataFrame) -> float:
     batch, longest, drafted, prompt, took = _arrays(
         mixed, "batch_size", "longest", "num_draft_tokens", "prefill_tokens", "draft_ns"
     )
-    usual = [cost.at(*values) if values[1] > 0 else 0.0 for values in zip(batch, longest, drafted, strict=True)]
-    return max(0.0, float((took / 1e6 - np.array(usual)).sum() / prompt.sum()))
+    usual = cost.fixed_ms + cost.batch_ms * batch + cost.position_ms * longest + cost.token_ms * drafted
+    return max(0.0, float((took / 1e6 - np.where(longest > 0, usual, 0.0)).sum() / prompt.sum()))
 
 
 def _beside(rounds: pl.DataFrame, parts: list[_Part]) -> Beside | None:
