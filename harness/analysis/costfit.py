@@ -211,8 +211,8 @@ def _relative(design: Matrix, ms: Vector, weight: Vector) -> Vector:
 def _draft(kinds: pl.DataFrame, method: str) -> tuple[DraftCost, Vector]:
     batch, longest, drafted, weight, ms = _arrays(kinds, "batch_size", "longest", "tokens", "weight", "ms")
     some = longest > 0
-    usual = np.bincount(longest[some].astype(int), weights=kinds["n"].to_numpy()[some]).argmax() if some.any() else 0
     rounds = kinds["n"].to_numpy()
+    usual = np.bincount(longest[some].astype(int), weights=rounds[some]).argmax() if some.any() else 0
     other = rounds[some & (longest != usual)].sum()
     one = np.ones_like(ms)
     if other >= LEAST_VARIETY * rounds[some].sum():
